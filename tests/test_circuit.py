@@ -219,7 +219,7 @@ def test_it_says_itself_as_text() -> None:
 
 def test_what_cannot_be_had_is_said() -> None:
     model, given = tiny("bert"), arguments("bert", 1)
-    with pytest.raises(UsageError, match="at least one node"):
+    with pytest.raises(UsageError, match="nodes must be at least 1"):
         hw.circuit(model, given, nodes=0)
     with pytest.raises(UsageError, match="not for both"):
         hw.circuit(model, given, parts=["neurons", "mlps"])

@@ -133,6 +133,48 @@ def test_samples_are_explained_one_by_one() -> None:
     assert torch.allclose(both[0].inside.experts, first.inside.experts, rtol=1e-5)
 
 
+def test_an_expert_is_replaced_by_its_name_and_by_its_node() -> None:
+    """As where the columns of its last matrix are zero. Its rows are no positions of a text."""
+    model, ids = mixture("mixtral"), arguments("mixtral", 1)
+    options: dict[str, Any] = {"output": "logit", "target": 7}
+    nodes = look(model).top(8, "experts")
+    assert len({node.unit for node in nodes}) > 1
+    for node, effect in zip(nodes, hw.patch_each(model, ids, nodes, **options), strict=True):
+        assert hw.patch(model, ids, node.name, **options).patched == effect.patched
+        assert effect.patched == pytest.approx(score_without(node.layer, node.unit), rel=1e-10)
+    assert all(one.estimated for one in hw.patch_each(model, ids, nodes, exact=0, **options))
+    mean = hw.patch(model, ids, nodes[0], with_=[arguments("mixtral", 1, 12)], **options)
+    assert mean.patched != mean.score
+    other = {"input_ids": ids["input_ids"].flip(1)}
+    for one in (nodes[0], look(model, parts=("neurons",)).top(1)[0]):
+        with pytest.raises(UsageError, match="not every token goes to expert"):
+            hw.patch(model, ids, one, with_=other, **options)
+
+
+def score_without(layer: Any, expert: Any, unit: Any = slice(None), ids: Any = None, heads: bool = True) -> float:
+    """The logit of a model in which columns of an expert's last matrix are zero, and all heads of the first layer."""
+    changed = copy.deepcopy(mixture("mixtral"))
+    with torch.no_grad():
+        changed.model.layers[layer].mlp.experts.down_proj[expert][:, unit] = 0
+        if not heads:
+            changed.model.layers[0].self_attn.o_proj.weight.zero_()
+        ids = arguments("mixtral", 1) if ids is None else ids
+        return float(changed(**ids).logits[0, -1, 7])
+
+
+def test_places_are_known_again_where_tokens_go_to_other_experts() -> None:
+    """Without heads the first layer calls other experts, so that a place of the second has another number."""
+    model, ids = mixture("mixtral"), arguments("mixtral", 1, 3)
+    (e,) = hw.explain(model, ids, inside=["experts", "neurons"], method="lrp", output="logit", target=7, plans=False)
+    assert e.inside is not None
+    experts = [group.expert[0] for group in e.inside.of_kind("experts") if group.layer == 1 and group.expert]
+    groups = [group for group in e.inside.of_kind("neurons") if group.layer == 1]
+    for expert, group in zip(experts, groups, strict=True):
+        nodes = ["layer 0 heads", f"{group.place} neuron 5"]
+        found = hw.patch(model, ids, nodes, output="logit", target=7)
+        assert found.patched == pytest.approx(score_without(1, expert, 5, ids, heads=False), rel=1e-6)
+
+
 def test_two_inputs_that_meet_other_experts_have_no_difference() -> None:
     texts = ("the movie was very good", "dull")
     with pytest.raises(UsageError, match="other experts"):

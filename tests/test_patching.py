@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as tf
 from test_inside import ByHand
-from tiny import arguments, tiny, tokenizer
+from tiny import GROUPED, SMALL, SPECIAL, arguments, randomised, tiny, tokenizer
 from torch import Tensor, nn
 
 import headwater as hw
@@ -167,6 +168,73 @@ def test_what_cannot_be_patched() -> None:
         hw.patch(tiny("bert"), [ONE, TWO], "layer 1 head 0", **options)
     with pytest.raises(UsageError, match="no nodes"):
         hw.patch(tiny("bert"), ONE, [], **options)
+    with pytest.raises(UsageError, match="empty list"):
+        hw.patch(tiny("bert"), ONE, "layer 0", with_=[], **options)
+    for node in ("layer 1 head -1", "layer 1 queries of head 2", "heads", "", 3, [None]):
+        with pytest.raises(UsageError, match="'layer 3 head 5'"):
+            hw.patch(tiny("bert"), ONE, node, **options)  # type: ignore[arg-type]
+    e = hw.explain(tiny("bert"), ONE, inside="queries", **options)
+    assert e.inside is not None
+    with pytest.raises(UsageError, match=r"queries of head \d' cannot be replaced"):
+        hw.patch(tiny("bert"), ONE, e.inside.top(1), **options)
+
+
+def test_nodes_come_one_by_one_or_in_any_iterable() -> None:
+    """A name was read letter by letter, and a generator named nothing after its first reading."""
+    options: dict[str, Any] = {"tokenizer": tokenizer()}
+    e = hw.explain(tiny("bert"), ONE, inside="heads", **options)
+    assert e.inside is not None
+    two = e.inside.top(2)
+    found = hw.patch_each(tiny("bert"), ONE, two, **options)
+    alone = hw.patch(tiny("bert"), ONE, two[0], **options).patched
+    assert [one.patched for one in hw.patch_each(tiny("bert"), ONE, two[0].name, **options)] == [alone]
+    assert [one.patched for one in hw.patch_each(tiny("bert"), ONE, two[0], **options)] == [alone]
+    assert hw.patch_each(tiny("bert"), ONE, (node for node in two), **options) == found
+
+
+def test_a_module_that_is_called_twice_is_named_by_its_call() -> None:
+    e = hw.explain(tiny("albert"), ONE, inside="*.ffn", tokenizer=tokenizer())
+    assert e.inside is not None
+    nodes = e.inside.top()
+    assert {node.name.endswith("(call 2)") for node in nodes} == {True, False}
+    by_node = hw.patch_each(tiny("albert"), ONE, nodes, tokenizer=tokenizer())
+    assert hw.patch_each(tiny("albert"), ONE, [node.name for node in nodes], tokenizer=tokenizer()) == by_node
+    assert len({effect.patched for effect in by_node}) == 2
+
+
+def test_a_module_is_not_called_as_its_layer_is() -> None:
+    """A module of each layer was called "layer 0", which is what the layer leaves."""
+    options: dict[str, Any] = {"tokenizer": tokenizer()}
+    e = hw.explain(tiny("bert"), ONE, inside=["layers", "*.attention"], **options)
+    assert e.inside is not None
+    nodes = [*e.inside.top(kind="layers"), *e.inside.top(kind="modules")]
+    by_name = hw.patch_each(tiny("bert"), ONE, [node.name for node in nodes], **options)
+    assert by_name == hw.patch_each(tiny("bert"), ONE, nodes, **options)
+    assert hw.circuit(tiny("bert"), ONE, parts=["layers", "*.attention"], **options).closed
+
+
+@pytest.mark.parametrize("name", ["bloom", "bitnet"])
+def test_neurons_are_the_same_with_rules_and_without(name: str) -> None:
+    """BLOOM's activation is an autograd function of its own, and BitNet normalises neurons by hand."""
+    model = tiny(name) if name == "bloom" else bitnet()
+    options: dict[str, Any] = {"tokenizer": tokenizer(), "method": "lrp"}
+    e = hw.explain(model, ONE, inside="neurons", **options)
+    assert e.inside is not None
+    without = {name: one for name, one in options.items() if name != "method"}
+    (effect,) = hw.patch_each(model, ONE, e.inside.top(1), **without)
+    assert effect.effect != 0
+    measured = hw.circuit(model, ONE, with_="zeros", **options).faithfulness()
+    assert measured.sizes[-1] == measured.parts
+    assert measured.faithfulness == pytest.approx(1)
+    plain = hw.explain(model, ONE, inside="neurons", **{**options, "method": "gi"}).inside
+    assert plain is not None
+    assert plain.names("neurons") == e.inside.names("neurons")
+
+
+def bitnet() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return randomised(tf.BitNetForCausalLM(tf.BitNetConfig(**GROUPED, **SPECIAL)).double())
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "modernbert"])
@@ -181,6 +249,44 @@ def test_a_difference_adds_up(name: str) -> None:
         assert group.ledger.error <= (1e-10 if found.clean.ledger.dtype == "float64" else 1e-6)
     assert found.clean.target == found.other.target
     assert torch.allclose(found.inside.heads, found.clean.inside.heads - found.other.inside.heads)
+
+
+def test_a_difference_is_of_one_answer_whatever_it_is_called() -> None:
+    """An answer to a question is a span, a token of a padded vocabulary and one of two classes have no name of their
+    own, and the class of a token may be another for each text.
+    """
+    options: dict[str, Any] = {"tokenizer": tokenizer(), "inside": "layers"}
+    asked = "who is good ?"
+    spans = randomised(tf.BertForQuestionAnswering(tf.BertConfig(**SMALL)).double())
+    found = hw.difference(spans, (asked, ONE), (asked, "the film was not dull"), **options)
+    assert found.clean.target == found.clean.prediction == found.other.target
+
+    names = {0: "film", 1: "film", 2: "other"}
+    classes = randomised(
+        tf.BertForSequenceClassification(tf.BertConfig(**SMALL, num_labels=3, id2label=names)).double()
+    )
+    with torch.no_grad():
+        classes.classifier.bias.copy_(torch.tensor([0.0, 9.0, 0.0]))
+    found = hw.difference(classes, ONE, TWO, **options)
+    assert found.clean.score == pytest.approx(float(run(classes, ONE)[0, 1]))
+    assert found.other.score == pytest.approx(float(run(classes, TWO)[0, 1]))
+
+    tagger = randomised(tf.BertForTokenClassification(tf.BertConfig(**SMALL, num_labels=3)).double(), 2)
+    texts = ["good", "the movie was very good", "not good", "dull , good"]
+    best = {text: int(run(tagger, text)[0, find_word(text)].argmax()) for text in texts}
+    one, two = next((a, b) for a in texts for b in texts if best[a] != best[b])
+    found = hw.difference(tagger, one, two, target=hw.Token("good"), **options)
+    assert found.other.score == pytest.approx(float(run(tagger, two)[0, find_word(two), best[one]]))
+
+
+def run(model: nn.Module, text: str) -> Tensor:
+    with torch.no_grad():
+        logits: Tensor = model(**tokenizer()(text, return_tensors="pt")).logits
+    return logits
+
+
+def find_word(text: str) -> int:
+    return tokenizer().tokenize(text, add_special_tokens=True).index("good")
 
 
 def test_a_difference_of_texts_of_two_lengths() -> None:
@@ -321,7 +427,12 @@ def test_nothing_is_estimated_to_change_where_nothing_is_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "exact", "said"), [(["layer 1 heads"], 0, "many nodes"), (["layer 0"], -1, "from 0 on")]
+    ("nodes", "exact", "said"),
+    [
+        (["layer 1 heads"], 0, "many nodes"),
+        (["layer 0"], -1, "at least 0"),
+        (["layer 0"], 1.5, "whole number"),
+    ],
 )
 def test_what_no_estimate_is_of(nodes: list[str], exact: int, said: str) -> None:
     with pytest.raises(UsageError, match=said):

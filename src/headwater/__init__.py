@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from .api.audit.trace import audit as audit
     from .api.circuit import circuit as circuit
     from .api.compare import compare as compare
+    from .api.difference import difference as difference
     from .api.entities import explain_entities as explain_entities
     from .api.estimate import estimate as estimate
     from .api.explain import explain as explain
     from .api.explain_answer import explain_answer as explain_answer
     from .api.explain_generation import explain_generation as explain_generation
     from .api.fast_attention import fast_attention as fast_attention
-    from .api.patch import difference as difference
     from .api.patch import patch as patch
     from .api.patch import patch_each as patch_each
     from .api.rank import rank as rank
@@ -68,7 +68,7 @@ _PUBLIC = {
     "compare": "api.compare",
     "patch": "api.patch",
     "patch_each": "api.patch",
-    "difference": "api.patch",
+    "difference": "api.difference",
     "PatchEffect": "results.patching",
     "Inside": "results.inside",
     "evaluate": "evaluation.run",

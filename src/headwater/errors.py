@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from numbers import Integral
 from typing import Any, TypeVar
 
 __all__ = [
@@ -86,10 +86,16 @@ def check_least(what: str, value: float | None, least: int = 1) -> None:
         raise UsageError(f"{what} must be at least {least}, not {value}.")
 
 
-def check_whole(what: str, value: object) -> None:
-    """Refuses what is no whole number."""
-    if not isinstance(value, Integral):
-        raise UsageError(f"{what} must be a whole number, not {value!r}.")
+def check_integer(what: str, value: Any, least: int | None = None) -> int:
+    """A whole number, also one of numpy or torch, that is not too small."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        least_of_all = "" if least is None else f", at least {least}"
+        raise UsageError(f"{what} must be a whole number{least_of_all}, not {value!r:.60}.") from None
+    if least is not None:
+        check_least(what, found, least)
+    return found
 
 
 class InputError(UsageError):

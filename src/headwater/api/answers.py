@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..engine.options import Options
 from ..engine.session import Change, Session
-from ..errors import UsageError, check_least, check_whole
+from ..errors import UsageError, check_integer
 from ..inputs.documents import Material, PromptPart, place_tokens, role_of_others
 from ..inputs.restoring import restores
 from ..results.answer import OUTPUT, START, SpanExplanation, TextSentence, add_hop
@@ -91,7 +91,7 @@ class AnswerExplainer:
         With `hops`, what ended on the model's own words is passed on so often, by the same forward pass.
         """
         spans = self._sentence_spans()
-        check_whole("the number of a sentence", number)
+        number = check_integer("the number of a sentence", number)
         if not -len(spans) <= number < len(spans):
             raise UsageError(f"no sentence {number}: the answer has {len(spans)}.")
         return self._explain_through(spans[number], hops)
@@ -330,5 +330,4 @@ class AnswerExplainer:
 
 def check_hops(hops: int | None) -> None:
     if hops is not None:
-        check_whole("hops", hops)
-    check_least("hops", hops, 0)
+        check_integer("hops", hops, 0)

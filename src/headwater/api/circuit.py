@@ -13,7 +13,7 @@ from ..engine.forward import Read, Run
 from ..engine.node_flows import FlowTable, FlowTracer, NodeFlow, UnitAddress
 from ..engine.options import OptionsByName, Request
 from ..engine.session import answer_all, check_followed
-from ..errors import NotApplicable, UsageError
+from ..errors import NotApplicable, UsageError, check_integer
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.restoring import restores
 from ..methods.registry import Method, resolve_method
@@ -72,8 +72,7 @@ def circuit(
         (5, 'score')
     """
     demand = read_part_names(parts)
-    if nodes < 1:
-        raise UsageError(f"a circuit has at least one node, not {nodes}.")
+    nodes = check_integer("nodes", nodes, 1)
     ask = make_request(model, text, method=method, **{**options, "sinks": "show", "plans": False})
     check_options(ask)
     tracing = Tracing(demand, nodes, ask.options.batch_size)
@@ -99,7 +98,7 @@ class PartsDemand:
 
 
 def read_part_names(parts: str | Sequence[str]) -> PartsDemand:
-    names = [parts] if isinstance(parts, str) else list(parts)
+    names = [parts] if isinstance(parts, str) else list(parts or ())
     if {"neurons", MLPS} <= {*names}:
         raise UsageError(f"{MLPS!r} are the neurons of a layer together: ask for them or for 'neurons', not for both.")
     if "experts" in names:

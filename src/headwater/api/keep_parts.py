@@ -12,12 +12,13 @@ from ..engine.forward import Run
 from ..engine.node_flows import FlowTable, UnitAddress
 from ..engine.options import Request
 from ..engine.session import Session
+from ..errors import NotApplicable
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.walking import walk_once
 from ..methods.perturbation import fix_target, repeat_sample
 from ..results.circuit import CircuitFaithfulness
 from ..rules.flow_gates import is_part
-from ..rules.patching import ValueSwap
+from ..rules.patching import PlaceKey, ValueSwap
 from ..rules.tapped import NodeTap, SamplesUntold
 from .patch import find_values, make_one_run, run_with_swaps
 
@@ -34,6 +35,7 @@ class PartsKeeper:
     whole: frozenset[str]  # kinds whose units are one part together
     numbers: list[int]  # of the places that are parts, among all that a pass meets
     places: list[NodeTap]
+    keys: list[PlaceKey]
     values: dict[int, Tensor]
     score: float
     batch_size: int
@@ -48,8 +50,8 @@ class PartsKeeper:
             numbers = [n for n, one in enumerate(scope.places) if is_part(one.kind, one.layer, scope)]
             values = find_values(session, ask, demand, scope, with_, numbers)
         score = float(run.read(out, run.batch).score[0].detach())
-        places = [scope.places[number] for number in numbers]
-        return cls(run, demand, whole, numbers, places, values, score, ask.options.batch_size)
+        places, keys = [scope.places[number] for number in numbers], [scope.keys[number] for number in numbers]
+        return cls(run, demand, whole, numbers, places, keys, values, score, ask.options.batch_size)
 
     @property
     def parts(self) -> list[UnitAddress]:
@@ -73,10 +75,10 @@ class PartsKeeper:
         return self.keep_only([every - {*one} for one in removed])
 
     def _ask(self, kept: Sequence[Parts]) -> list[float]:
-        swaps: dict[int, list[ValueSwap]] = {}
+        swaps: dict[PlaceKey, list[ValueSwap]] = {}
         for row, parts in enumerate(kept):
-            for number, swap in self._replace_others(row, frozenset(parts)):
-                swaps.setdefault(number, []).append(swap)
+            for key, swap in self._replace_others(row, frozenset(parts)):
+                swaps.setdefault(key, []).append(swap)
         run = replace(self.run, batch=repeat_sample(self.run.batch, len(kept)))
         try:
             _, out = run_with_swaps(run, self.demand, swaps, keeps=False)
@@ -84,13 +86,13 @@ class PartsKeeper:
             return [score for one in kept for score in self._ask([one])]
         return [float(score) for score in run.read(out, run.batch).score.detach()]
 
-    def _replace_others(self, row: int, parts: frozenset[UnitAddress]) -> Iterator[tuple[int, ValueSwap]]:
-        for place, number in enumerate(self.numbers):
+    def _replace_others(self, row: int, parts: frozenset[UnitAddress]) -> Iterator[tuple[PlaceKey, ValueSwap]]:
+        for place, (number, key) in enumerate(zip(self.numbers, self.keys, strict=True)):
             count = self.count_units(place)
             others = [unit for unit in range(count) if UnitAddress(place, unit) not in parts]
             if others:
                 units = None if len(others) == count else others
-                yield number, ValueSwap(row, units, self.values[number])
+                yield key, ValueSwap(row, units, self.values[number])
 
 
 def measure_circuit(
@@ -98,6 +100,11 @@ def measure_circuit(
 ) -> CircuitFaithfulness:
     """The score with the largest nodes alone, and without them, at several sizes up to that of the circuit."""
     keeper = PartsKeeper.open(ask, demand, whole, with_)
+    if [(one.kind, one.module) for one in keeper.places] != [(one.kind, one.module) for one in table.places]:
+        raise NotApplicable(
+            "the parts that the circuit has are not those that can be replaced in this model, so it cannot be tested: "
+            "leave out with_=, or ask for parts=['layers'] or modules by name."
+        )
     order = sorted(table.chosen, key=lambda one: -abs(float(table.relevance[one.place][one.unit])))
     sizes = sorted({max(1, round(share * len(order))) for share in SHARES})
     sets = [order[:size] for size in sizes]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..engine.model import place_batch
 from ..engine.session import Session
-from ..errors import UsageError, check_whole
+from ..errors import UsageError, check_integer
 from ..inputs.batch import Batch, Item
 from ..inputs.documents import Material
 from ..inputs.readouts import logits_of
@@ -92,14 +92,14 @@ class AnswerReader:
 
     def _find_source(self, document: int, sentence: int | None) -> Source:
         count = len(self.material.texts)
-        check_whole("the number of a document", document)
+        document = check_integer("the number of a document", document)
         if not -count <= document < count:
             raise UsageError(f"no document {document}: there are {count}, counted from 0.")
         number = document % count
         if sentence is None:
             return number, None
         known = len(self.sentences_of(number))
-        check_whole("the number of a sentence", sentence)
+        sentence = check_integer("the number of a sentence", sentence)
         if not -known <= sentence < known:
             name = self.material.names[number]
             raise UsageError(f"no sentence {sentence} in {name}: it has {known}, counted from 0.")

@@ -1,9 +1,8 @@
-"""`patch`: what happens when parts of a model are replaced. `difference`: which parts make two answers differ."""
+"""`patch`: what happens when parts of a model are replaced, all at once or each alone."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,32 +16,29 @@ from ..engine.forward import NO_RULES, Run, forward, scope_for
 from ..engine.options import OptionsByName, Request
 from ..engine.plan import make_plan
 from ..engine.session import Session
-from ..errors import UnknownName, UsageError
+from ..errors import UsageError, check_integer
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.restoring import outside_inference, restores
 from ..inputs.walking import walk_once
 from ..methods.perturbation import fix_target, repeat_sample
-from ..methods.registry import Method
-from ..results.explanation import Explanation
-from ..results.inside import CutLedger, Inside, Node, NodeGroup
-from ..results.patching import InsideDifference, PatchEffect
+from ..results.inside import MODULES, NodeGroup
+from ..results.patching import PatchEffect
 from ..rules.inside import watch_inside
-from ..rules.patching import PatchScope, ValueSwap, check_shape, mean_over_positions
+from ..rules.patching import PatchScope, PlaceKey, ValueSwap, check_shape, mean_over_positions
 from ..rules.scope import Scope
 from ..rules.tapped import NodeTap, SamplesUntold
-from .explain import explain
+from .node_names import Chosen, NodeName, read_nodes
 from .patch_estimates import PatchEstimate, PatchEstimator, choose_unsure
 from .requests import Model, make_request
 
 ZEROS = "zeros"
-Chosen = str | Node
 
 
 @restores
 def patch(
     model: Model,
     text: Any,
-    nodes: Chosen | Sequence[Chosen],
+    nodes: Chosen | Iterable[Chosen],
     *,
     with_: Any = ZEROS,
     **options: Unpack[OptionsByName],
@@ -53,9 +49,10 @@ def patch(
         model: as for `explain`.
         text: one text, or what else `explain` takes as one sample.
         nodes: those of `e.inside.top()`, or their names: "layer 3 head 5", "layer 3 neuron 17", "layer 3 heads", "layer
-            3" (what the layer leaves), or a module by its dotted name (its output).
+            3" (what the layer leaves), "layer 3 expert 2", or a module by its dotted name (its output).
         with_: another text of as many tokens, whose own values are put in; a list of texts, whose mean over all
-            positions is; or "zeros".
+            positions is; or "zeros". Not every token goes to an expert of a mixture, so experts and their neurons take
+            a list of texts or "zeros".
         options: all other options of `explain`, by name.
 
     Returns:
@@ -70,7 +67,7 @@ def patch(
         >>> effect.score > effect.patched
         True
     """
-    named = (nodes,) if isinstance(nodes, (str, Node)) else tuple(nodes)
+    named = read_nodes(nodes)
     (found,) = Patcher.open(model, text, named, with_, options).run([named])
     return found
 
@@ -79,7 +76,7 @@ def patch(
 def patch_each(
     model: Model,
     text: Any,
-    nodes: Sequence[Chosen],
+    nodes: Chosen | Iterable[Chosen],
     *,
     with_: Any = ZEROS,
     exact: int | None = None,
@@ -96,7 +93,7 @@ def patch_each(
     Args:
         model: as for `explain`.
         text: as for `patch`.
-        nodes: a list of nodes, as for `patch`.
+        nodes: as for `patch`.
         with_: as for `patch`.
         exact: how many nodes are replaced; None is all of them, and 0 estimates all. Nodes of one kind are heads,
             neurons, layers or modules.
@@ -118,111 +115,13 @@ def patch_each(
         >>> sum(effect.estimated for effect in effects)
         752
     """
-    if exact is not None and exact < 0:
-        raise UsageError(f"exact= is a number of nodes, from 0 on, and {exact} was asked for.")
-    patcher = Patcher.open(model, text, tuple(nodes), with_, options)
-    if exact is None or exact >= len(nodes):
-        return patcher.run([(node,) for node in nodes])
-    return patcher.run_some(nodes, exact)
-
-
-@restores
-def difference(
-    model: Model,
-    clean: Any,
-    other: Any,
-    *,
-    inside: str | Sequence[str],
-    method: str | Method | None = None,
-    **options: Unpack[OptionsByName],
-) -> InsideDifference:
-    """Which parts of a model make its answers to two inputs differ: relevance for `clean` minus that for `other`.
-
-    Both are explained for the same target, by default what is predicted for `clean`. Where both cuts close, the
-    difference of theirs closes, too: nodes + what by-passes them + biases so far = difference of the scores.
-
-    Args:
-        model: as for `explain`.
-        clean: one sample, as for `explain`.
-        other: another one.
-        inside: the parts, as for `explain`.
-        method: as for `explain`.
-        options: all other options of `explain`, by name.
-
-    Returns:
-        An `InsideDifference`. It has relevance by token where both inputs have as many tokens.
-
-    Raises:
-        UsageError: an option is wrong, or there is no such part.
-        ModelError: as for `explain`.
-
-    Example:
-        >>> d = hw.difference("headwater/sentiment", "a fine film", "a dull film", inside="layers")
-        >>> d.ledger("layer 0").closed
-        True
-    """
-    if options.get("score") is None and options.get("target") is None:
-        options["target"] = explain(model, clean, method=method, **options).target
-    one, two = (explain(model, text, inside=inside, method=method, **options) for text in (clean, other))
-    if not isinstance(one, Explanation) or not isinstance(two, Explanation):
-        raise UsageError("a difference is that of two inputs: pass one text and another.")
-    return InsideDifference(one, two, subtract(one, two))
-
-
-def subtract(one: Explanation, two: Explanation) -> Inside:
-    assert one.inside is not None
-    assert two.inside is not None
-    places = [[(g.kind, g.place, g.expert) for g in e.inside.groups] for e in (one, two) if e.inside is not None]
-    if places[0] != places[1]:
-        raise UsageError(
-            "the two inputs meet other parts of the model, such as other experts: no difference is theirs."
-        )
-    pairs = zip(one.inside.groups, two.inside.groups, strict=True)
-    return Inside(tuple(subtract_group(a, b) for a, b in pairs), one.tokens)
-
-
-def subtract_group(a: NodeGroup, b: NodeGroup) -> NodeGroup:
-    alike = a.relevance.shape == b.relevance.shape
-    relevance = a.relevance - b.relevance if alike else (a.units - b.units).unsqueeze(0)
-    ledger = None if a.ledger is None or b.ledger is None else subtract_ledger(a.ledger, b.ledger)
-    padding = a.padding - b.padding
-    return replace(a, relevance=relevance, by_token=a.by_token and alike, padding=padding, ledger=ledger)
-
-
-def subtract_ledger(a: CutLedger, b: CutLedger) -> CutLedger:
-    lines = ("score", "nodes", "by_passing", "sources", "readout")
-    return replace(a, size=a.size + b.size, **{name: getattr(a, name) - getattr(b, name) for name in lines})
-
-
-@dataclass(frozen=True)
-class NodeName:
-    """A node by name: its kind, its place (a layer or a module), and its number there; None for all of them."""
-
-    said: str
-    kind: str
-    place: str
-    unit: int | None = None
-
-    @classmethod
-    def read(cls, given: Chosen) -> NodeName:
-        if isinstance(given, Node):
-            return cls(given.name, given.kind, given.module, given.unit)
-        found = re.fullmatch(r"(.+) (head|neuron) (\d+)", given)
-        if found is not None:
-            return cls(given, f"{found[2]}s", found[1], int(found[3]))
-        found = re.fullmatch(r"(.+) (heads|neurons)", given)
-        if found is not None:
-            return cls(given, found[2], found[1])
-        return cls(given, "layers" if re.fullmatch(r"layer \d+", given) else "modules", given)
-
-    def find(self, groups: Sequence[NodeGroup]) -> int:
-        """The number of its place among those that the model has."""
-        inside = Inside(tuple(groups))
-        group = inside.find(self.place, self.kind)
-        size = group.relevance.shape[-1]
-        if self.unit is not None and self.unit >= size:
-            raise UnknownName("node", self.said, [f"{inside.label(group)} {self.kind[:-1]} {size - 1}"])
-        return next(number for number, one in enumerate(groups) if one is group)
+    named = read_nodes(nodes)
+    if exact is not None:
+        exact = check_integer("exact", exact, 0)
+    patcher = Patcher.open(model, text, named, with_, options)
+    if exact is None or exact >= len(named):
+        return patcher.run([(node,) for node in named])
+    return patcher.run_some(named, exact)
 
 
 @dataclass(frozen=True)
@@ -233,16 +132,15 @@ class Patcher:
     demand: InsideDemand
     values: dict[int, Tensor]  # by the number of the place
     groups: list[NodeGroup]
+    keys: list[PlaceKey]
     batch_size: int
     other: Run | None = None  # of the other text, where its own values are put in
 
     @classmethod
     def open(cls, model: Model, text: Any, nodes: Sequence[Chosen], with_: Any, options: Any) -> Patcher:
         names = [NodeName.read(node) for node in nodes]
-        if not names:
-            raise UsageError("no nodes were named. Name some, such as 'layer 3 head 5'.")
-        kinds = {name.kind for name in names} - {"modules"}
-        demand = InsideDemand(frozenset(kinds), tuple({name.place for name in names if name.kind == "modules"}))
+        kinds = {name.kind for name in names} - {MODULES}
+        demand = InsideDemand(frozenset(kinds), tuple({name.module for name in names if name.kind == MODULES}))
         ask = make_request(model, text, **options)
         with walk_once():
             session = Session.open(ask.model, ask.options)
@@ -253,7 +151,7 @@ class Patcher:
             used = sorted({name.find(groups) for name in names})
             values = find_values(session, ask, demand, scope, with_, used)
             other = read_other(session, ask, with_)
-        return cls(run, demand, values, groups, ask.options.batch_size, other)
+        return cls(run, demand, values, groups, scope.keys, ask.options.batch_size, other)
 
     def run(self, questions: Sequence[Sequence[Chosen]]) -> list[PatchEffect]:
         """The score when the nodes of each question are replaced, many questions in one pass."""
@@ -301,12 +199,12 @@ class Patcher:
         return found
 
     def _ask(self, questions: Sequence[Sequence[Chosen]], before: Any) -> list[PatchEffect]:
-        swaps: dict[int, list[ValueSwap]] = {}
+        swaps: dict[PlaceKey, list[ValueSwap]] = {}
         for row, nodes in enumerate(questions):
             for name in map(NodeName.read, nodes):
                 place = name.find(self.groups)
                 units = None if name.unit is None else [name.unit]
-                swaps.setdefault(place, []).append(ValueSwap(row, units, self.values[place]))
+                swaps.setdefault(self.keys[place], []).append(ValueSwap(row, units, self.values[place]))
         run = replace(self.run_of_text, batch=repeat_sample(self.run_of_text.batch, len(questions)))
         try:
             _, out = run_with_swaps(run, self.demand, swaps, keeps=False)
@@ -326,10 +224,13 @@ class Patcher:
         ]
 
 
-def make_one_run(session: Session, ask: Request) -> Run:
+def make_one_run(
+    session: Session, ask: Request, said: str = "patching is of one input: pass one text, and ask for each in turn."
+) -> Run:
+    """The run of what is one input; of several, `said` is the error."""
     plan = make_plan(ask, session.model)
     if len(plan.steps) != 1 or plan.steps[0].batch.samples != 1:
-        raise UsageError("patching is of one input: pass one text, and ask for each in turn.")
+        raise UsageError(said)
     return session.make_run(plan.steps[0].batch, plan.steps[0].read, ask.options)
 
 
@@ -358,7 +259,8 @@ def describe_place(place: NodeTap, before: Sequence[NodeTap]) -> NodeGroup:
     units = 1 if place.units is None else place.kept[place.units]
     call = sum((one.kind, one.module) == (place.kind, place.module) for one in before)
     stack, layer = place.layer or ("", None)
-    return NodeGroup(place.kind, place.module, torch.zeros(1, units), layer, stack, call)
+    expert = place.expert if place.kind == "experts" else None
+    return NodeGroup(place.kind, place.module, torch.zeros(1, units), layer, stack, call, expert=expert)
 
 
 def find_values(
@@ -366,16 +268,34 @@ def find_values(
 ) -> dict[int, Tensor]:
     """What is put into each place that is used."""
     if isinstance(with_, str) and with_ == ZEROS:
-        return {number: torch.zeros_like(scope.found[number]) for number in used}
+        return {number: torch.zeros([1] * scope.found[number].dim()).to(scope.found[number]) for number in used}
     texts = with_ if isinstance(with_, list) else [with_]
+    if not texts:
+        raise UsageError("with_= is an empty list: name texts, whose mean is put in.")
     runs = [read_text(session, ask, text) for text in texts]
     others = [run_with_swaps(run, demand, {})[0] for run in runs]
-    for other in others:
-        if [(a.kind, a.module) for a in other.places] != [(a.kind, a.module) for a in scope.places]:
-            raise UsageError("for the other text the model takes another way, so that their parts are not the same.")
-    if not isinstance(with_, list):
-        return {number: others[0].found[number] for number in used}
-    return {n: mean_over_positions([one.found[n] for one in others], scope.places[n]) for n in used}
+    values = {}
+    for number in used:
+        place, key = scope.places[number], scope.keys[number]
+        given = [other.found[other.keys.index(key)] for other in others if key in other.keys]
+        if not given or (place.expert is None and len(given) < len(others)):
+            raise UsageError(
+                f"the other text does not go through {say_place(place)}, so nothing can be put in from it."
+            )
+        if isinstance(with_, list):
+            values[number] = mean_over_positions(given, place)
+        elif place.expert is None:
+            values[number] = given[0]
+        else:
+            raise UsageError(
+                f"not every token goes to {say_place(place)}, so values of another text have no place there: put in "
+                "'zeros', or a mean, with_=[text]."
+            )
+    return values
+
+
+def say_place(place: NodeTap) -> str:
+    return repr(place.module) if place.expert is None else f"expert {place.expert[0]} of {place.module!r}"
 
 
 def read_other(session: Session, ask: Request, with_: Any) -> Run | None:

@@ -22,6 +22,7 @@ from ..engine.propagate import propagate_each
 from ..inputs.batch import copy_caches
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.places import capture_inputs
+from ..results.inside import ROUTER
 from ..rules import RuleSet
 from ..rules.inside import watch_inside
 from ..rules.node_changes import ChangeScope
@@ -66,6 +67,7 @@ class PatchEstimator:
         run = replace(self.run, scope=ChangeScope, watch=watch, noise=noise)
         (outcome,) = propagate_each(run, Demand(rules), [run.read], close=False)
         groups = InsideBuilder.of(self.demand, run.batch, outcome, "float32").make(0, ()).groups
+        groups = tuple(group for group in groups if group.kind != ROUTER)  # which is replaced nowhere
         terms = [sum_terms(scopes[-1].terms.get(number), place) for number, place in enumerate(self.places)]
         return [PatchEstimate(group.units.double(), one) for group, one in zip(groups, terms, strict=True)]
 

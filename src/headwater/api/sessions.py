@@ -27,7 +27,8 @@ from .entities import explain_entities
 from .explain import explain
 from .explain_answer import explain_answer
 from .explain_generation import explain_generation
-from .patch import Chosen, patch
+from .node_names import Chosen
+from .patch import patch
 from .requests import Model, take_model
 
 

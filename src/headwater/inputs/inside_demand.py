@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -28,7 +28,7 @@ class InsideDemand:
         """What was passed as `inside=`; None if nothing is asked for."""
         if given is None:
             return None
-        names = [given] if isinstance(given, str) else list(given)
+        names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [given]
         if not all(isinstance(name, str) for name in names):
             raise UsageError(f"inside= takes names: {', '.join(KINDS)}, or those of modules, not {given!r:.60}.")
         found = cls(frozenset(names) & {*KINDS}, tuple(name for name in names if name not in KINDS))

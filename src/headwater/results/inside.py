@@ -255,9 +255,13 @@ class Inside:
         return name in (f"layer {group.layer}", group.place) or fnmatchcase(group.place, name)
 
     def label(self, group: NodeGroup) -> str:
-        """What a `group` is called: "layer 3", or the module where that does not tell it from others of its kind."""
+        """What a `group` is called: "layer 3", or the module where that does not tell it from others of its kind.
+
+        A module that was named is called so always: "layer 3" is what the layer leaves.
+        """
         same = [one for one in self.groups if one.kind == group.kind and one.layer == group.layer]
-        return group.place if group.layer is None or len(same) > 1 else f"layer {group.layer}"
+        alone = group.layer is not None and group.kind != MODULES and len(same) == 1
+        return f"layer {group.layer}" if alone else group.place
 
     def _nodes(self, group: NodeGroup) -> Iterator[Node]:
         single = group.kind not in _UNIT

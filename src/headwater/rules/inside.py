@@ -52,10 +52,15 @@ class InsideScope(CutScope):
     _wants_neurons: bool = False
     _wants_experts: bool = False
     stacked: list[Tensor] = field(default_factory=list)  # parameters that hold one matrix per expert
-    _expert_here: Expert | None = None  # whose matrix the running operation multiplies by
+    expert_here: Expert | None = None  # whose matrix the running operation multiplies by
     _roles: tuple[str, ...] = ()
     _busy: bool = False
     _scores: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # operands of products that may be scores
+
+    @property
+    def tells_experts(self) -> bool:
+        """Whether somebody asks which expert an operation belongs to."""
+        return self._wants_experts
 
     def ask(self, demand: InsideDemand) -> None:
         """Says which nodes are asked for."""
@@ -82,7 +87,7 @@ class InsideScope(CutScope):
         finally:
             self._busy = False
         self._follow_result(call, result)
-        self._expert_here = None
+        self.expert_here = None
         return self._note_heads(result, mixing) if mixing is not None and is_signal(result) else result
 
     def _follow_result(self, call: Call, result: Any) -> None:
@@ -91,7 +96,7 @@ class InsideScope(CutScope):
         linear = call.name in _LINEAR and len(signals) == 1
         mixed = not linear and any(hasattr(one, _MIXED) for one in signals)
         gated = (self._wants_neurons or self._wants_experts) and not mixed and is_gated(call, signals)
-        expert = expert_after(call, signals, self._expert_here) if self._wants_experts else None
+        expert = expert_after(call, signals, self.expert_here) if self._wants_experts else None
         written = call.args[0] if call.inplace and call.args else None
         for one in tensors((result, written)):
             if is_signal(one):
@@ -109,15 +114,15 @@ class InsideScope(CutScope):
             return call
         if any(is_signal(one) for number, one in enumerate(call.args) if number != place):
             return call
-        self._expert_here = find_expert(call, self.stacked) if self._wants_experts else None
-        if not self._wants_neurons and self._expert_here is None:
+        self.expert_here = find_expert(call, self.stacked)
+        if not self._wants_neurons and self.expert_here is None:
             return call
         axis, node = self.record.find_sample_axis(x.shape, self.books.scrambled), alias_of(x)
         if self._wants_neurons:
             node = self.note_node(node, "neurons", self.where(), Sum.NOTHING, (axis, x.dim() - 1))
-        if self._expert_here is not None:
+        if self.expert_here is not None and self._wants_experts:
             node = self.note_node(alias_of(node), "experts", self.where(), Sum.FEATURES, (axis, None))
-            self.record.name_expert(self._expert_here)
+            self.record.name_expert(self.expert_here)
         return put_argument(call, place, node)
 
     def _with_router(self, call: Call) -> Call:
@@ -251,7 +256,9 @@ def is_gated(call: Call, signals: list[Tensor]) -> bool:
     """Whether the result is a product with a gate, or such a product under another name."""
     if call.name == "mul" and len(signals) == 2:
         kinds = [lineage_kind(one) for one in signals]
-        return any(kind in _ACTIVE for kind in kinds) and not {Kind.NORM, Kind.WEIGHTS} & {*kinds}
+        if Kind.NORM in kinds:  # normalised it stays what it was, whether a rule holds the size constant or not
+            return any(hasattr(one, _GATED) for one in signals)
+        return any(kind in _ACTIVE for kind in kinds) and Kind.WEIGHTS not in kinds
     return call.name in _ALONG and len(signals) == 1 and hasattr(signals[0], _GATED)
 
 
@@ -283,7 +290,7 @@ def watch_inside(model: nn.Module, scope: Scope) -> Iterator[None]:
         yield
         return
     scope.stacks = find_stacks(model)
-    scope.stacked = find_stacked(model) if "experts" in scope.demand.kinds else []
+    scope.stacked = find_stacked(model) if scope.tells_experts else []
     places = {id(part): (stack, n) for stack, parts in scope.stacks.items() for n, part in enumerate(parts)}
     asked: dict[int, list[tuple[str, str]]] = {}
     for name, module in scope.demand.find_modules(model).items():

@@ -111,12 +111,11 @@ def apply_act_by_value(scope: Scope, module: nn.Module, x: Tensor, output: Tenso
         passed = scope.pass_activation_on(module.forward, x, output.detach())
     if passed is not None:
         return passed
-    if not math.isfinite(zero) or not scope.applies("act"):
-        return None
+    acts = math.isfinite(zero) and scope.applies("act")
     with torch._C.DisableTorchFunction():
-        result = scale_by_constant(x, output.detach(), (zero, slope), scope.pending)
+        result = scale_by_constant(x, output.detach(), (zero, slope), scope.pending) if acts else output
     mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED)
-    if zero != 0:
+    if acts and zero != 0:
         scope.source(result, zero, "activation(0)")
     return result
 

@@ -27,22 +27,39 @@ class ValueSwap(NamedTuple):
     value: Tensor
 
 
+class PlaceKey(NamedTuple):
+    """One place, whatever was met before it: other values may send tokens to other experts, which are more places."""
+
+    kind: str
+    module: str
+    expert: tuple[int, int] | None
+    call: int  # how many such places came before it
+
+
 @dataclass(eq=False)
 class PatchScope(InsideScope):
     """A scope that notes the values of nodes, place by place, and puts others where `swaps` says so."""
 
-    swaps: Mapping[int, Sequence[ValueSwap]] = field(default_factory=dict)  # by the number of the place
+    swaps: Mapping[PlaceKey, Sequence[ValueSwap]] = field(default_factory=dict)
     places: list[NodeTap] = field(default_factory=list)
+    keys: list[PlaceKey] = field(default_factory=list)  # of the places
     found: list[Tensor] = field(default_factory=list)
     keeps: bool = True  # whether values are noted
     parts_decide: bool = True  # for values of parts are replaced
 
+    @property
+    def tells_experts(self) -> bool:
+        return True
+
     def note_node(self, tensor: Tensor, kind: str, module: str, how: Sum, axes: Axes) -> Tensor:
-        place = NodeTap(kind, module, how, *axes, -1, -1, tuple(tensor.shape), self.layer_of(module))
+        layer, expert = self.layer_of(module), self.expert_here
+        place = NodeTap(kind, module, how, *axes, -1, -1, tuple(tensor.shape), layer, expert)
+        call = sum((one.kind, one.module, one.expert) == (kind, module, expert) for one in self.places)
         self.places.append(place)
+        self.keys.append(PlaceKey(kind, module, expert, call))
         if self.keeps:
             self.found.append(tensor.detach().clone())
-        swaps = self.swaps.get(len(self.places) - 1)
+        swaps = self.swaps.get(self.keys[-1])
         return tensor if swaps is None else swap_values(tensor, place, swaps, self.record.samples)
 
 
