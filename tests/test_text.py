@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import transformers as tf
@@ -70,6 +72,28 @@ def test_list_and_batches_give_what_each_text_gives_alone(name: str) -> None:
         assert e.score == pytest.approx(alone.score, abs=1e-6)
         assert e.relevance == pytest.approx(alone.relevance, abs=1e-6)
         assert dict(e.ledger.biases) == pytest.approx(dict(alone.ledger.biases), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert"])
+def test_padding_on_the_left_moves_no_text(name: str) -> None:
+    """Its positions and its first token would be others: texts go with those of their own length, then."""
+    texts = [TEXTS[1], "dull", "the movie is bad", "good"]
+    together = hw.explain(tiny(name), texts, tokenizer=tokenizer(side="left"), method="lrp")
+    for e, text in zip(together, texts, strict=True):
+        alone = hw.explain(tiny(name), text, tokenizer=tokenizer(), method="lrp")
+        assert e.score == pytest.approx(alone.score, abs=1e-12)
+        assert e.relevance == pytest.approx(alone.relevance, abs=1e-12)
+        assert "padding" not in e.ledger.constants
+
+
+def test_without_a_mask_texts_go_one_by_one() -> None:
+    """FNet has none, and mixes padding with words; its tokenizer says so."""
+    sizes = {name: size for name, size in SMALL.items() if name != "num_attention_heads"}
+    model = randomised(tf.FNetForSequenceClassification(tf.FNetConfig(**sizes)).double())
+    reader = copy.deepcopy(tokenizer())
+    reader.model_input_names = ["input_ids", "token_type_ids"]
+    for e, text in zip(hw.explain(model, TEXTS, tokenizer=reader), TEXTS, strict=True):
+        assert e.score == pytest.approx(hw.explain(model, text, tokenizer=reader).score, abs=1e-12)
 
 
 def test_no_text_no_explanation() -> None:

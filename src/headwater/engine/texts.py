@@ -22,6 +22,7 @@ from ..inputs.text import (
     check_takes_texts,
     encode,
     fit_arguments,
+    keeps_places,
     length_limit,
     padding_id,
     padding_side,
@@ -52,6 +53,7 @@ class TextJob:
         self.limit: int | None = length_limit(self.model, self.tokenizer)
         self.pad: int | None = padding_id(self.model, self.tokenizer)
         self.side: str = padding_side(self.model, self.tokenizer)
+        self.pads: bool = keeps_places(self.side)
 
     def plan(self, texts: Sequence[Text], reader: Reader) -> Plan:
         """One explanation per text, in their order; every text is checked before any work is done."""
@@ -72,10 +74,14 @@ class TextJob:
         """Without a padding token or a mask, or for a classifier whose config names none, each text goes alone."""
         config = getattr(self.model, "config", None)
         unnamed = config is not None and getattr(config, "pad_token_id", 0) is None
-        return self.pad is not None and takes_mask(self.model) and (can_generate(self.model) or not unnamed)
+        masked = "attention_mask" in getattr(self.tokenizer, "model_input_names", ["attention_mask"])
+        told = can_generate(self.model) or (masked and not unnamed)
+        return self.pad is not None and takes_mask(self.model) and told
 
     def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
-        groups = group_by_length([e.length for e in encoded], most=self.batch_size if self.mixes else 1)
+        groups = group_by_length(
+            [e.length for e in encoded], most=self.batch_size if self.mixes else 1, mixes=self.pads
+        )
         if self.place.lookups:
             groups = [part for group in groups for part in split_square(group, encoded[group[0]].length)]
         return [(group, self.batch([encoded[i] for i in group])) for group in groups]
