@@ -209,6 +209,20 @@ def test_windows_are_the_mean_of_their_parts() -> None:
     assert explain(LONG, window=True, stride=10).score == pytest.approx(float(mean.max()))
 
 
+def test_windows_that_predict_different_things_predict_the_class_of_their_mean() -> None:
+    """Whatever the target is: it stood in the place of the prediction."""
+    model = randomised(tf.BertForSequenceClassification(tf.BertConfig(**SMALL, num_labels=3)).double(), seed=7)
+    options = {"tokenizer": tokenizer(), "method": "lrp", "window": True, "stride": 0}
+    parts = "dull " * 62, "paris great " * 31
+    assert len({hw.explain(model, part, tokenizer=tokenizer()).prediction for part in parts}) == 2
+    predicted = hw.explain(model, "".join(parts), **options)
+    assert predicted.prediction == predicted.target
+    for target in (0, 1, 2, "LABEL_1 - LABEL_0"):
+        assert hw.explain(model, "".join(parts), target=target, **options).prediction == predicted.target
+    model.config.problem_type = "multi_label_classification"
+    assert hw.explain(model, "".join(parts), target=0, **options).prediction != "LABEL_0"
+
+
 def test_short_text_needs_no_window() -> None:
     assert explain(TEXTS[0], window=True).windows == 1
 

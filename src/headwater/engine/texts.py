@@ -126,9 +126,19 @@ def in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> 
     parts = cut_windows(whole, job.limit, stride if stride is not None else job.limit // 4)
     encoded = [part for part, _ in parts]
     if reader.target is None:
-        reader = replace(reader, target=class_of_mean(job, encoded))
+        logits = mean_logits(job, encoded)
+        if logits is None:
+            raise TargetError("windows are for models that give one prediction a text.")
+        reader = replace(reader, target=int(logits.argmax()))
     plan = job.make_plan(encoded, reader)
-    return Plan(plan.steps, lambda found: [average_windows(whole, plan.gather(found), [places for _, places in parts])])
+
+    def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:
+        made = plan.gather(found)
+        said = {e.prediction for e in made}
+        prediction = said.pop() if len(said) == 1 else predict_mean(job, encoded)
+        return [replace(average_windows(whole, made, [places for _, places in parts]), prediction=prediction)]
+
+    return Plan(plan.steps, gather)
 
 
 def cut_windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, list[int]]]:
@@ -150,17 +160,25 @@ def cut_windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, 
     return found
 
 
-def class_of_mean(job: TextJob, encoded: Sequence[Encoded]) -> int:
+def mean_logits(job: TextJob, encoded: Sequence[Encoded]) -> Tensor | None:
+    """[1, classes]: the mean over windows. None of a model that gives more than one prediction a text."""
     device = next(job.model.parameters()).device
-    total: Tensor | None = None
+    total: list[Tensor] = []
     for _, batch in job.batches(encoded):
         with torch.no_grad():
             logits = logits_of(job.model(**batch.to(device, None).kwargs))
         if logits.dim() != 2:
-            raise TargetError("windows are for models that give one prediction a text.")
-        total = logits.sum(0) if total is None else total + logits.sum(0)
-    assert total is not None
-    return int(total.argmax())
+            return None
+        total.append(logits)
+    return torch.cat(total).mean(0, keepdim=True)
+
+
+def predict_mean(job: TextJob, encoded: Sequence[Encoded]) -> str | None:
+    """What windows that predict different things say together: the class of their mean logits."""
+    logits = mean_logits(job, encoded)
+    if logits is None:
+        return None
+    return Reader(job.model, job.tokenizer, None)(logits, Batch(1, [encoded[0].item])).predictions[0]
 
 
 def average_windows(whole: Encoded, found: Sequence[Explanation], places: Sequence[list[int]]) -> Explanation:
@@ -180,16 +198,15 @@ def average_windows(whole: Encoded, found: Sequence[Explanation], places: Sequen
         cut_off=mean_lines([one.cut_off for one in ledgers]),
         held=mean_lines([one.held for one in ledgers]),
         cut_size=sum(one.cut_size for one in ledgers) / count,
+        magnitude=sum(one.magnitude for one in ledgers) / count,
         spread=float(relevance.double().abs().sum()),
     )
-    tokens, predictions = whole.item.tokens, {e.prediction for e in found}
     return replace(
         found[0],
-        tokens=tokens,
+        tokens=whole.item.tokens,
         relevance=relevance,
         score=ledger.score,
         ledger=ledger,
-        prediction=predictions.pop() if len(predictions) == 1 else found[0].target,
         special=whole.item.special,
         windows=count,
         probabilities=dict(mean_lines([Lines(e.probabilities) for e in found])),
