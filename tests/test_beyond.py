@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import headwater as hw
-from headwater.errors import HiddenOperation, ModelError, TargetError
+from headwater.errors import HiddenOperation, ModelError, RandomPrediction, TargetError
 from headwater.results.explanation import Explanation
 
 X = arguments("bert")
@@ -466,6 +466,58 @@ def test_models_and_inputs_made_in_inference_mode() -> None:
     assert same(inside, plain)
     assert same(hw.explain(model, inputs), plain)
     assert single[0].ledger.closed
+
+
+# --- what is given
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x: Tensor) -> Any:
+        return self.attention(x, x, x)
+
+
+def test_a_tensor_that_is_given_twice_is_explained_wherever_it_enters() -> None:
+    """Of self-attention called as (x, x, x) the query alone was explained, and keys and values were constants."""
+    model = randomised(nn.MultiheadAttention(8, 2, batch_first=True).double())
+    x = draw(2, 5, 8)
+    plain = hw.explain(SelfAttention(model).eval(), x, score=first_number, method="lrp-gamma")
+    assert all(e.ledger.closed and e.ledger.inputs != 0 for e in plain)
+    named = {"query": x, "key": x, "value": x}
+    for _ in range(3):
+        assert same(hw.explain(model, (x, x, x), inputs=x, score=first_number, method="lrp-gamma"), plain)
+        assert same(hw.explain(model, (x, x, x), score=first_number, method="lrp-gamma"), plain)
+        found = hw.explain(model, named, score=first_number, method="lrp-gamma")
+        assert same(found, plain)
+        assert found[0].at == "query, key, value"
+    value = hw.explain(model, named, inputs="value", score=first_number, method="lrp-gamma")
+    apart = hw.explain(model, {**named, "value": x.clone()}, inputs="value", score=first_number, method="lrp-gamma")
+    assert same(value, apart)
+
+
+def first_number(out: Any) -> Tensor:
+    number: Tensor = out[0][:, 0, 0]
+    return number
+
+
+class WritesOver(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.mul_(2))
+
+
+def test_a_model_that_writes_over_its_input_leaves_the_callers() -> None:
+    model, x = randomised(WritesOver().double()), draw(2, 4)
+    before = x.clone()
+    with pytest.raises(RandomPrediction, match="writes over its input"):
+        hw.explain(model, x, target=1)
+    assert torch.equal(x, before)
 
 
 # --- outputs of every kind, rows that attend to nothing

@@ -106,6 +106,8 @@ def test_what_is_saved_is_read_bit_for_bit(name: str, tmp_path: Path) -> None:
     made.save(tmp_path / "result.json")
     again = type(made).load(tmp_path / "result.json")
     assert fields_of(again) == fields_of(made)
+    assert again == made
+    assert again is not made
     assert again.to_dict() == made.to_dict() == json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert list(made.to_dict())[:2] == ["format", "kind"]
 
@@ -116,6 +118,9 @@ def test_the_last_bit_counts() -> None:
     assert float(moved) != record["relevance"][1]
     record["relevance"][1] = float(moved)
     assert fields_of(Explanation.from_dict(record)) != fields_of(explained())
+    assert Explanation.from_dict(record) != explained()
+    assert [Explanation.from_dict(record), explained()].index(explained()) == 1
+    assert explained() != record
 
 
 def test_a_saved_explanation_is_read_where_no_model_can_be(tmp_path: Path) -> None:

@@ -195,6 +195,16 @@ def test_next_token_is_after_the_last_real_position() -> None:
         assert e.target == tokenizer().convert_ids_to_tokens(int(logits.argmax()))
 
 
+def test_a_row_of_the_vocabulary_that_is_no_token_is_named_by_its_number() -> None:
+    """Many models have more rows than their tokenizer has tokens, and each was called None."""
+    beyond = [number for number in range(120) if tokenizer().convert_ids_to_tokens(number) is None]
+    assert len(beyond) > 1
+    e = explain(tiny("gpt2"), target=beyond[0], method="lrp")
+    assert e.target == str(beyond[0])
+    assert set(map(str, beyond)) < set(e.probabilities)
+    assert sum(e.probabilities.values()) == pytest.approx(1)
+
+
 def test_token_of_a_language_model_by_position_and_word() -> None:
     model = randomised(tf.LlamaForCausalLM(tf.LlamaConfig(**GROUPED)))
     text = "the capital of france is"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import transformers as tf
@@ -70,6 +72,28 @@ def test_list_and_batches_give_what_each_text_gives_alone(name: str) -> None:
         assert e.score == pytest.approx(alone.score, abs=1e-6)
         assert e.relevance == pytest.approx(alone.relevance, abs=1e-6)
         assert dict(e.ledger.biases) == pytest.approx(dict(alone.ledger.biases), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert"])
+def test_padding_on_the_left_moves_no_text(name: str) -> None:
+    """Its positions and its first token would be others: texts go with those of their own length, then."""
+    texts = [TEXTS[1], "dull", "the movie is bad", "good"]
+    together = hw.explain(tiny(name), texts, tokenizer=tokenizer(side="left"), method="lrp")
+    for e, text in zip(together, texts, strict=True):
+        alone = hw.explain(tiny(name), text, tokenizer=tokenizer(), method="lrp")
+        assert e.score == pytest.approx(alone.score, abs=1e-12)
+        assert e.relevance == pytest.approx(alone.relevance, abs=1e-12)
+        assert "padding" not in e.ledger.constants
+
+
+def test_without_a_mask_texts_go_one_by_one() -> None:
+    """FNet has none, and mixes padding with words; its tokenizer says so."""
+    sizes = {name: size for name, size in SMALL.items() if name != "num_attention_heads"}
+    model = randomised(tf.FNetForSequenceClassification(tf.FNetConfig(**sizes)).double())
+    reader = copy.deepcopy(tokenizer())
+    reader.model_input_names = ["input_ids", "token_type_ids"]
+    for e, text in zip(hw.explain(model, TEXTS, tokenizer=reader), TEXTS, strict=True):
+        assert e.score == pytest.approx(hw.explain(model, text, tokenizer=reader).score, abs=1e-12)
 
 
 def test_no_text_no_explanation() -> None:
@@ -183,6 +207,20 @@ def test_windows_are_the_mean_of_their_parts() -> None:
             scores.append(tiny("bert")(input_ids=window).logits[0])
     mean = torch.stack(scores).mean(0)
     assert explain(LONG, window=True, stride=10).score == pytest.approx(float(mean.max()))
+
+
+def test_windows_that_predict_different_things_predict_the_class_of_their_mean() -> None:
+    """Whatever the target is: it stood in the place of the prediction."""
+    model = randomised(tf.BertForSequenceClassification(tf.BertConfig(**SMALL, num_labels=3)).double(), seed=7)
+    options = {"tokenizer": tokenizer(), "method": "lrp", "window": True, "stride": 0}
+    parts = "dull " * 62, "paris great " * 31
+    assert len({hw.explain(model, part, tokenizer=tokenizer()).prediction for part in parts}) == 2
+    predicted = hw.explain(model, "".join(parts), **options)
+    assert predicted.prediction == predicted.target
+    for target in (0, 1, 2, "LABEL_1 - LABEL_0"):
+        assert hw.explain(model, "".join(parts), target=target, **options).prediction == predicted.target
+    model.config.problem_type = "multi_label_classification"
+    assert hw.explain(model, "".join(parts), target=0, **options).prediction != "LABEL_0"
 
 
 def test_short_text_needs_no_window() -> None:

@@ -162,7 +162,7 @@ class AnswerExplainer:
         the log-probabilities, as ContextCite does. A source then has a `weight`, and `sure` is how often that is above
         zero when what was measured is drawn again: two sources that say the same are found by it, too.
         """
-        check_least("most", most, 0)
+        most = check_integer("most", most, 0)
         cited = cite_sources(self._reader, [choose_sources(span, most, least) for span in self._sentences])
         if ablations is None or not any(cited):
             return cited
@@ -173,7 +173,7 @@ class AnswerExplainer:
 
         Of every role the sentences with most relevance are left out one by one, at most `most` of each.
         """
-        check_least("most", most, 0)
+        most = check_integer("most", most, 0)
         return find_tellers(self._reader, span or self.whole(), most)
 
     def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:

@@ -131,7 +131,9 @@ def gather_side(
 def runs_together(encoders: tuple[Encoder, Encoder]) -> bool:
     """Whether two texts can stand in one batch: one model for both, which knows padding."""
     first = encoders[0]
-    return first is encoders[1] and isinstance(first, TextEncoder) and first.job.mixes and not first.job.place.lookups
+    if first is not encoders[1] or not isinstance(first, TextEncoder):
+        return False
+    return first.job.mixes and first.job.pads and not first.job.place.lookups
 
 
 @dataclass

@@ -21,7 +21,7 @@ from ..engine.model import where_it_is
 from ..errors import NotFinite
 from ..inputs.batch import group_by_length
 from ..inputs.targets import Reader
-from ..inputs.text import encode, length_limit, padding_id, padding_side, to_batch
+from ..inputs.text import encode, keeps_places, length_limit, padding_id, padding_side, to_batch
 from .analysis import Resampling
 from .effects import effect
 from .mentions import Mention
@@ -111,7 +111,8 @@ def make_scorer(model: nn.Module, tokenizer: Any, target: Any, output: str, batc
     def scores(texts: Sequence[str]) -> list[float]:
         encoded = encode(list(texts), tokenizer, limit, True)
         found = [0.0] * len(texts)
-        for group in group_by_length([e.length for e in encoded], most=batch_size if pad is not None else 1):
+        lengths, most = [e.length for e in encoded], batch_size if pad is not None else 1
+        for group in group_by_length(lengths, most=most, mixes=keeps_places(side)):
             batch = to_batch([encoded[i] for i in group], pad, side, []).to(device, None)
             with torch.inference_mode():
                 read = reader(model(**{**without_cache(model), **batch.kwargs}), batch).score.double()

@@ -99,7 +99,8 @@ def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
     if apart > room:
         raise RandomPrediction(
             f"the model is in evaluation mode, but two predictions of the same input differ by {apart:.3g}: it draws "
-            "random numbers, or changes when it is called. Turn that off, so that there is one prediction to explain."
+            "random numbers, writes over its input, or changes when it is called. Turn that off, so that there is one "
+            "prediction to explain."
         )
     raise AnotherPrediction(
         f"under the rules the model's score is off by {gap:.3g} from its plain prediction: it does something else when "

@@ -22,6 +22,7 @@ from ..inputs.text import (
     check_takes_texts,
     encode,
     fit_arguments,
+    keeps_places,
     length_limit,
     padding_id,
     padding_side,
@@ -52,6 +53,7 @@ class TextJob:
         self.limit: int | None = length_limit(self.model, self.tokenizer)
         self.pad: int | None = padding_id(self.model, self.tokenizer)
         self.side: str = padding_side(self.model, self.tokenizer)
+        self.pads: bool = keeps_places(self.side)
 
     def plan(self, texts: Sequence[Text], reader: Reader) -> Plan:
         """One explanation per text, in their order; every text is checked before any work is done."""
@@ -72,10 +74,14 @@ class TextJob:
         """Without a padding token or a mask, or for a classifier whose config names none, each text goes alone."""
         config = getattr(self.model, "config", None)
         unnamed = config is not None and getattr(config, "pad_token_id", 0) is None
-        return self.pad is not None and takes_mask(self.model) and (can_generate(self.model) or not unnamed)
+        masked = "attention_mask" in getattr(self.tokenizer, "model_input_names", ["attention_mask"])
+        told = can_generate(self.model) or (masked and not unnamed)
+        return self.pad is not None and takes_mask(self.model) and told
 
     def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
-        groups = group_by_length([e.length for e in encoded], most=self.batch_size if self.mixes else 1)
+        groups = group_by_length(
+            [e.length for e in encoded], most=self.batch_size if self.mixes else 1, mixes=self.pads
+        )
         if self.place.lookups:
             groups = [part for group in groups for part in split_square(group, encoded[group[0]].length)]
         return [(group, self.batch([encoded[i] for i in group])) for group in groups]
@@ -120,9 +126,19 @@ def in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> 
     parts = cut_windows(whole, job.limit, stride if stride is not None else job.limit // 4)
     encoded = [part for part, _ in parts]
     if reader.target is None:
-        reader = replace(reader, target=class_of_mean(job, encoded))
+        logits = mean_logits(job, encoded)
+        if logits is None:
+            raise TargetError("windows are for models that give one prediction a text.")
+        reader = replace(reader, target=int(logits.argmax()))
     plan = job.make_plan(encoded, reader)
-    return Plan(plan.steps, lambda found: [average_windows(whole, plan.gather(found), [places for _, places in parts])])
+
+    def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:
+        made = plan.gather(found)
+        said = {e.prediction for e in made}
+        prediction = said.pop() if len(said) == 1 else predict_mean(job, encoded)
+        return [replace(average_windows(whole, made, [places for _, places in parts]), prediction=prediction)]
+
+    return Plan(plan.steps, gather)
 
 
 def cut_windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, list[int]]]:
@@ -144,17 +160,25 @@ def cut_windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, 
     return found
 
 
-def class_of_mean(job: TextJob, encoded: Sequence[Encoded]) -> int:
+def mean_logits(job: TextJob, encoded: Sequence[Encoded]) -> Tensor | None:
+    """[1, classes]: the mean over windows. None of a model that gives more than one prediction a text."""
     device = next(job.model.parameters()).device
-    total: Tensor | None = None
+    total: list[Tensor] = []
     for _, batch in job.batches(encoded):
         with torch.no_grad():
             logits = logits_of(job.model(**batch.to(device, None).kwargs))
         if logits.dim() != 2:
-            raise TargetError("windows are for models that give one prediction a text.")
-        total = logits.sum(0) if total is None else total + logits.sum(0)
-    assert total is not None
-    return int(total.argmax())
+            return None
+        total.append(logits)
+    return torch.cat(total).mean(0, keepdim=True)
+
+
+def predict_mean(job: TextJob, encoded: Sequence[Encoded]) -> str | None:
+    """What windows that predict different things say together: the class of their mean logits."""
+    logits = mean_logits(job, encoded)
+    if logits is None:
+        return None
+    return Reader(job.model, job.tokenizer, None)(logits, Batch(1, [encoded[0].item])).predictions[0]
 
 
 def average_windows(whole: Encoded, found: Sequence[Explanation], places: Sequence[list[int]]) -> Explanation:
@@ -174,16 +198,15 @@ def average_windows(whole: Encoded, found: Sequence[Explanation], places: Sequen
         cut_off=mean_lines([one.cut_off for one in ledgers]),
         held=mean_lines([one.held for one in ledgers]),
         cut_size=sum(one.cut_size for one in ledgers) / count,
+        magnitude=sum(one.magnitude for one in ledgers) / count,
         spread=float(relevance.double().abs().sum()),
     )
-    tokens, predictions = whole.item.tokens, {e.prediction for e in found}
     return replace(
         found[0],
-        tokens=tokens,
+        tokens=whole.item.tokens,
         relevance=relevance,
         score=ledger.score,
         ledger=ledger,
-        prediction=predictions.pop() if len(predictions) == 1 else found[0].target,
         special=whole.item.special,
         windows=count,
         probabilities=dict(mean_lines([Lines(e.probabilities) for e in found])),

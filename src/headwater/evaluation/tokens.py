@@ -20,7 +20,18 @@ from ..engine.session import answer_all
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError, check_least
 from ..inputs.batch import group_by_length
 from ..inputs.readouts import logits_of
-from ..inputs.text import Encoded, Text, encode, filler, length_limit, pad_values, padding_id, padding_side, to_batch
+from ..inputs.text import (
+    Encoded,
+    Text,
+    encode,
+    filler,
+    keeps_places,
+    length_limit,
+    pad_values,
+    padding_id,
+    padding_side,
+    to_batch,
+)
 from ..results.explanation import Explanation
 from .bounds import Bounds
 from .perturbation import Perturbed
@@ -109,8 +120,8 @@ class TokenSource:
 
     @property
     def mixes(self) -> bool:
-        """Whether texts of different length can share a batch: without a padding token they cannot."""
-        return self.pad is not None
+        """Whether texts of different length can share a batch: without a padding token on the right they cannot."""
+        return self.pad is not None and keeps_places(self.side)
 
     def describe(self) -> dict[str, Any]:
         return {"items": "tokens", "replacement": vars(self.replacement), "tokens_at_most": self.limit}

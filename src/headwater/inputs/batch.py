@@ -83,13 +83,20 @@ class Batch:
         return usual if isinstance(usual, Tensor) and torch.equal(usual, self.ids) else None
 
     def to(self, device: torch.device, dtype: torch.dtype | None) -> Batch:
-        """On the model's device; floating inputs in the model's dtype."""
+        """On the model's device; floating inputs in the model's dtype. A copy, for a model may write over its input.
+
+        Numbers that are given twice are one tensor afterwards, too: both are what is explained.
+        """
+        moved: dict[int, Tensor] = {}
 
         def move(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value
-            value = out_of_inference(value.detach())
-            return out_of_inference(value.to(device, dtype if value.is_floating_point() else None))
+            if id(value) in moved:
+                return moved[id(value)]
+            numbers = value.is_floating_point()
+            found = out_of_inference(out_of_inference(value.detach()).to(device, dtype if numbers else None, copy=True))
+            return moved.setdefault(id(value), found) if numbers else found
 
         alone = self.alone
         args, kwargs = map_leaves(self.args, move), map_leaves(self.kwargs, move)

@@ -96,7 +96,8 @@ def token_names(tokenizer: Any, size: int) -> Names:
     """The tokens of a vocabulary, each by itself."""
 
     def name(index: int) -> str:
-        return str(tokenizer.convert_ids_to_tokens(index)) if tokenizer is not None else str(index)
+        found = None if tokenizer is None else tokenizer.convert_ids_to_tokens(index)
+        return str(index) if found is None else str(found)  # many models have more rows than their tokenizer tokens
 
     def find(text: str) -> int:
         if tokenizer is None:

@@ -15,8 +15,10 @@ from .module_names import find_module
 def from_tensors(model: nn.Module, tensors: Any, inputs: Any, places: list[nn.Module] | None) -> Batch:
     """`tensors` are the model's arguments; `inputs` says what is explained: one of them, a module, or its name."""
     args, kwargs = split_arguments(tensors)
-    floats = [t for t in list_leaves((args, kwargs)) if isinstance(t, Tensor) and t.is_floating_point()]
+    if isinstance(inputs, str) and isinstance(kwargs.get(inputs), Tensor):
+        kwargs[inputs] = kwargs[inputs].detach()  # of a tensor that is given twice, the argument with this name alone
     every = [t for t in list_leaves((args, kwargs)) if isinstance(t, Tensor)]
+    floats = list({id(t): t for t in every if t.is_floating_point()}.values())
     if not every:
         raise InputError(
             f"there is no text and no tensor in what is to be explained ({type(tensors).__name__}). "
@@ -66,5 +68,5 @@ def choose_inputs(
 
 
 def name_tensor(kwargs: dict[str, Any], tensor: Tensor) -> str:
-    """An argument by its name; "tensor" where it was given without one."""
-    return next((name for name, value in kwargs.items() if value is tensor), "tensor")
+    """An argument by its name, or by its names; "tensor" where it was given without one."""
+    return ", ".join(name for name, value in kwargs.items() if value is tensor) or "tensor"

@@ -200,6 +200,15 @@ def padding_side(model: nn.Module, tokenizer: Any) -> str:
     return "right" if can_generate(model) else getattr(tokenizer, "padding_side", "right")
 
 
+def keeps_places(side: str) -> bool:
+    """Whether padding on this side leaves a text where it stands alone.
+
+    On the left it moves the text: positions are others, and what a model reads off its first place is padding. Some
+    models need it there, and many do not mind. So texts for which it stands there go with those of their own length.
+    """
+    return side == "right"
+
+
 def to_batch(encoded: Sequence[Encoded], pad: int | None, side: str, places: list[nn.Module]) -> Batch:
     """Texts of one batch, padded to the longest."""
     longest = max(e.length for e in encoded)

@@ -127,7 +127,8 @@ class Explainer:
         """Rows of like length together; one that is explained in windows is a batch of its own."""
         short = [row for row in rows if row.encoded is not None]
         most = inf if self.job.mixes else 1
-        groups = group_by_length([row.length for row in short], most=most, budget=self.settings.batch_tokens)
+        budget, lengths = self.settings.batch_tokens, [row.length for row in short]
+        groups = group_by_length(lengths, most=most, budget=budget, mixes=self.job.pads)
         return [[row] for row in rows if row.encoded is None] + [[short[i] for i in group] for group in groups]
 
     def usable(

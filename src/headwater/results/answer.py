@@ -43,7 +43,7 @@ class SourceSentence:
     number: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SpanExplanation(Shown, Saved):
     """How much each token of the prompt, and of the answer so far, contributed to one span of the answer.
 

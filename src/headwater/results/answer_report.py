@@ -85,7 +85,7 @@ class LeftOut:
         return cls(**{**kept, "sources": tuple((document, sentence) for document, sentence in kept["sources"])})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AnswerReport(Shown, Saved):
     """An answer with all that is known of it. It needs no model, and is what pages, tables and files are made of.
 

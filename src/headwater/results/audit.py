@@ -73,7 +73,7 @@ class Leak:
     amount: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Audit(Shown, Plotted, Saved):
     """The paper's section 3 as a report: where a method keeps relevance and where it loses it."""
 

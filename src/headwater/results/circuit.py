@@ -157,7 +157,7 @@ class CircuitFaithfulness:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Circuit(Shown, Saved):
     """The parts that carry most of one score: `nodes`, the `edges` between them, and what is `left_out`.
 

@@ -12,7 +12,7 @@ from .files import Saved
 from .verdict import VerdictSentence
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison(Shown, Plotted, Saved):
     """Explanations of one prediction, in the order asked for. `refused` says why a method gave none."""
 

@@ -47,7 +47,7 @@ class Provenance:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "way"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explanation(Shown, Plotted, Saved):
     """How much each input contributed to one score of one prediction. `relevance` has the unit of `score`.
 

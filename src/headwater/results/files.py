@@ -33,6 +33,10 @@ class Saved:
         """The result again: `found` is what `to_dict` gave, also where it went through JSON."""
         raise NotImplementedError
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both are written alike: the same to the last bit, however they were computed."""
+        return self.to_dict() == other.to_dict() if isinstance(other, type(self)) else NotImplemented
+
     def save(self, path: str | Path) -> None:
         """Writes one JSON file to `path`: what `to_dict` gives, in one line."""
         written = json.dumps(self.to_dict(), ensure_ascii=False) + "\n"

@@ -49,7 +49,7 @@ class Alternative:
     probability: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Generation(Shown, Plotted, Saved):
     """How much each token of the prompt, and each earlier token of the output, contributed to every output token.
 

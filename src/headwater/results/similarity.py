@@ -81,7 +81,7 @@ class WordMatrix:
         return [(self.rows[i // width], self.columns[i % width], float(flat[i])) for i in order]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Similarity(Shown, Saved):
     """How much each pair of tokens, one of each text, contributed to the similarity of the two texts.
 
