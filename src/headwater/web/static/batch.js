@@ -51,11 +51,11 @@ export class Batch {
 
   async ask() {
     const prompts = this.lines();
-    this.clear();
     if (!prompts.length) { this.status.say('Type at least one prompt.'); return; }
     if (prompts.length > PROMPTS) { this.status.fail(`At most ${PROMPTS} prompts are asked at once, and there are ${prompts.length}.`); return; }
     const long = prompts.findIndex((prompt) => prompt.length > LONG);
     if (long >= 0) { this.status.fail(`Prompt ${long + 1} is longer than ${LONG.toLocaleString('en')} characters.`); return; }
+    this.clear();
     this.asked = this.kept = this.box.value;
     state.set({ prompts: this.box.value });
     this.found = [];
