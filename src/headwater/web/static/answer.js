@@ -7,7 +7,7 @@ import { h, onCtrlEnter, percent, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { drawLines } from './lines.js';
-import { chosenModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
+import { chosenModel, followedModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { term } from './terms.js';
@@ -15,6 +15,8 @@ import { phrases } from './verdict.js';
 import { View } from './view.js';
 
 const NEW = 120; // tokens that an answer has at most
+const LETTERS = 40_000; // of all documents together
+const BOXES = ['question', 'docs', 'given', 'an']; // what the address holds of them
 
 const EXAMPLES = [
   ['a tower and a fruit', {
@@ -38,6 +40,8 @@ export class AnswerView extends View {
     this.model = chosenModel(about, 'language', 'gmodel');
     this.checking = this.asker();
     this.leaving = this.asker();
+    this.checking.failed = () => this.verdicts.forEach((one) => { one.textContent = 'What happens without its sources could not be found out.'; });
+    this.leaving.failed = () => { this.unread = 'The model could not read the answer again.'; this.test(); };
     this.leftOut = new Set();
     this.none = isMissing(this.model);
     this.element = this.none ? missingNote(this.model, 'No language model here yet') : this.built();
@@ -67,7 +71,7 @@ export class AnswerView extends View {
     return h('div', { className: 'view wide-view answer-view' },
       h('section', { className: 'card input' },
         h('h1', { className: 'heard' }, 'Explain a whole answer'),
-        modelLine(this.about, 'language', 'gmodel', () => { this.model = chosenModel(this.about, 'language', 'gmodel'); this.ask(); }),
+        modelLine(this.about, 'language', 'gmodel', () => this.show()),
         h('label', { for: 'question', className: 'big' }, 'Ask about these documents'), this.box,
         h('div', { className: 'row' }, this.documents.element),
         h('div', { className: 'row answer-choices' }, h('label', {}, 'explain this answer instead of its own', this.given), h('label', {}, 'new tokens', this.count)),
@@ -86,10 +90,17 @@ export class AnswerView extends View {
 
   show() {
     if (this.none) return;
-    this.box.value = state.get('question', EXAMPLES[0][1].question);
-    this.given.value = state.get('given', '');
-    this.count.value = state.get('an', '60');
-    this.documents.set(this.kept());
+    const model = followedModel(this.element, this.about, 'language', 'gmodel');
+    const other = model.name !== this.model.name;
+    if (other) { this.model = model; this.clear(''); }
+    const fresh = this.renewed(BOXES);
+    if (fresh) {
+      this.box.value = state.get('question', EXAMPLES[0][1].question);
+      this.given.value = state.get('given', '');
+      this.count.value = state.get('an', '60');
+      this.documents.set(this.kept());
+    }
+    if (!fresh && !other) { if (this.found) this.lines(); return; }
     if (!state.get('question')) { this.status.say(`${this.model.name} answers when it is asked.`); return; }
     if (!this.found || JSON.stringify(this.body()) !== this.asked) this.ask();
     else this.lines();
@@ -116,8 +127,11 @@ export class AnswerView extends View {
     if (!this.box.value.trim()) { this.latest.stop(); this.status.say(''); this.clear('There is no question: type one, or choose an example.'); return; }
     const count = Number(this.count.value);
     if (!Number.isInteger(count) || count < 1 || count > NEW) { this.status.fail(`New tokens: a whole number from 1 to ${NEW}, please.`); return; }
+    const letters = this.documents.values().reduce((sum, { text }) => sum + [...text].length, 0);
+    if (letters > LETTERS) { this.status.fail(`All documents together may have ${LETTERS.toLocaleString('en')} characters, and these have ${letters.toLocaleString('en')}.`); return; }
     this.asked = JSON.stringify(this.body());
     state.set({ question: this.box.value, docs: JSON.stringify(this.documents.values().map(({ name, text }) => [name, text])), given: this.given.value, an: this.count.value === '60' ? '' : this.count.value });
+    this.renewed(BOXES);
     this.checking.stop();
     const body = this.body();
     const found = await this.latest.run(async (options) => {
@@ -163,7 +177,8 @@ export class AnswerView extends View {
     this.verdicts = [...this.said.querySelectorAll('.answer-verdict')];
     this.sources = [...this.docs.querySelectorAll('.source')];
     this.sentences = [...this.said.querySelectorAll('.answer-sentence')];
-    this.keep(Math.min(Number(state.get('sat', '0')) || 0, this.sentences.length - 1));
+    const at = Number(state.get('sat', '0'));
+    this.keep(Number.isInteger(at) && at >= 0 ? Math.min(at, this.sentences.length - 1) : 0);
   }
 
   // Pointer, touch and keyboard for the sentences of both sides.
@@ -249,7 +264,7 @@ export class AnswerView extends View {
   }
 
   async without() {
-    this.moved = null;
+    this.moved = this.unread = null;
     this.test();
     if (!this.leftOut.size) { this.leaving.stop(); return; }
     const moved = await this.leaving.run((options) => post('/api/answer/without', { ...this.sent, left_out: this.missingSources() }, options));
@@ -261,12 +276,19 @@ export class AnswerView extends View {
   // What leaving sources out did to the sentence that is lit up, and to the whole answer.
   test() {
     if (!this.leftOut.size) { this.tested.replaceChildren(); return; }
-    if (!this.moved) { this.tested.replaceChildren(h('p', { className: 'soft' }, 'reading the same answer again …')); return; }
+    const back = h('p', {}, h('button', { type: 'button', className: 'quiet', onclick: () => this.putBack() }, 'Put all sources back'));
+    if (!this.moved) { this.tested.replaceChildren(h('p', { className: 'soft' }, this.unread ?? 'reading the same answer again …'), this.unread ? back : ''); return; }
     this.tested.replaceChildren(
       h('h3', {}, 'Put to the test'),
       h('p', { className: 'found' }, 'Without ', h('strong', {}, this.moved.name), `, sentence ${this.shown + 1}: `, h('b', { className: 'change' }, this.moved.sentences[this.shown])),
       h('p', { className: 'soft' }, `The whole answer: ${this.moved.change}`),
-      h('p', {}, h('button', { type: 'button', className: 'quiet', onclick: () => { this.leftOut.clear(); this.sources.forEach((one) => { one.classList.remove('masked'); one.setAttribute('aria-pressed', 'false'); }); this.without(); } }, 'Put all sources back')));
+      back);
+  }
+
+  putBack() {
+    this.leftOut.clear();
+    this.sources.forEach((one) => { one.classList.remove('masked'); one.setAttribute('aria-pressed', 'false'); });
+    this.without();
   }
 
   repaint() { if (this.found) this.lines(); }

@@ -31,10 +31,18 @@ export class Batch {
   }
 
   show() {
-    if (!state.get('prompts')) return;
-    this.box.value = state.get('prompts');
-    this.element.open = true;
-    if (this.asked !== this.box.value) this.ask();
+    const kept = state.get('prompts');
+    if (!kept) return;
+    if (kept !== this.kept) { this.box.value = this.kept = kept; this.element.open = true; }
+    if (!this.asked) this.ask();
+  }
+
+  // Nothing that was found for other prompts, or by another model, stays on the screen.
+  clear() {
+    this.latest.stop();
+    Object.assign(this, { found: null, asked: '' });
+    this.status.say('');
+    this.table.replaceChildren();
   }
 
   lines() {
@@ -47,7 +55,8 @@ export class Batch {
     if (prompts.length > PROMPTS) { this.status.fail(`At most ${PROMPTS} prompts are asked at once, and there are ${prompts.length}.`); return; }
     const long = prompts.findIndex((prompt) => prompt.length > LONG);
     if (long >= 0) { this.status.fail(`Prompt ${long + 1} is longer than ${LONG.toLocaleString('en')} characters.`); return; }
-    this.asked = this.box.value;
+    this.clear();
+    this.asked = this.kept = this.box.value;
     state.set({ prompts: this.box.value });
     this.found = [];
     await this.latest.run(async (options) => {

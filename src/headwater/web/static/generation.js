@@ -24,6 +24,7 @@ const EXAMPLES = [
 ];
 
 const NEW = 48; // tokens that are generated at most
+const BOXES = ['prompt', 'n', 'score', 'gm', 'gu', 'rather', 'chat', 'sink']; // what the address holds of them
 
 export class GenerationView extends View {
   constructor(about) {
@@ -60,7 +61,7 @@ export class GenerationView extends View {
     return h('div', { className: 'view' },
       h('section', { className: 'card input' },
         h('h1', { className: 'heard' }, 'Explain generated text'),
-        modelLine(this.about, 'language', 'gmodel', () => { this.model = chosenModel(this.about, 'language', 'gmodel'); this.ask(); }),
+        modelLine(this.about, 'language', 'gmodel', () => this.show()),
         h('label', { for: 'prompt', className: 'big' }, 'Let the model go on from here'), this.box,
         h('div', { className: 'under' }, examples('Examples', EXAMPLES, (text) => { this.box.value = text; this.ask(); }),
           h('button', { type: 'button', className: 'main', id: 'generate', onclick: () => this.ask() }, 'Generate and explain')),
@@ -92,19 +93,26 @@ export class GenerationView extends View {
   show() {
     if (this.none) return;
     const model = followedModel(this.element, this.about, 'language', 'gmodel');
-    if (model.name !== this.model.name) { this.model = model; this.clear(''); }
+    const other = model.name !== this.model.name;
+    if (other) { this.model = model; this.clear(''); this.batch.clear(); }
+    const fresh = this.renewed(BOXES);
+    if (fresh) this.fill();
+    if (fresh || other) this.method.value = state.get('gm', this.model.method);
+    this.batch.show();
+    if (!fresh && !other) { if (this.found) this.choose(this.wanted()); return; }
+    if (this.found ? JSON.stringify(this.body()) !== this.asked && state.get('prompt') : state.get('prompt') || this.model.state === 'ready') this.ask();
+    else if (this.found) this.choose(this.wanted());
+    else this.status.say(`${this.model.name} is read when it is first asked, which takes a while.`);
+  }
+
+  fill() {
     this.box.value = state.get('prompt', EXAMPLES[0][1]);
     this.count.value = state.get('n', '8');
     this.score.value = state.get('score', 'advantage');
-    this.method.value = state.get('gm', this.model.method);
     this.unit.value = state.get('gu', 'token');
     this.contrast.value = state.get('rather', '');
     this.chat.checked = state.get('chat') === '1';
     this.aside.checked = state.get('sink') !== 'shown';
-    this.batch.show();
-    if (this.found ? JSON.stringify(this.body()) !== this.asked && state.get('prompt') : state.get('prompt') || this.model.state === 'ready') this.ask();
-    else if (this.found) this.choose(this.wanted());
-    else this.status.say(`${this.model.name} is read when it is first asked, which takes a while.`);
   }
 
   body() {
@@ -132,6 +140,7 @@ export class GenerationView extends View {
       gm: this.method.value === this.model.method ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
       rather: this.contrast.value, chat: this.chat.checked ? '1' : '', sink: this.aside.checked ? '' : 'shown',
     });
+    this.renewed(BOXES);
     const found = await this.latest.run(async (options) => {
       if (this.model.state !== 'ready') this.model = await ready('language', { ...options, name: this.model.name });
       return post('/api/generate', body, options);

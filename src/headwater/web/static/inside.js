@@ -66,11 +66,29 @@ export class InsideView extends View {
   }
 
   show() {
-    this.model = followedModel(this.element, this.about, KINDS, 'model');
+    const model = followedModel(this.element, this.about, KINDS, 'model');
+    const other = model.name !== this.model.name;
+    this.model = model;
     this.showExamples();
-    this.box.value = state.get('text', EXAMPLES[this.model.kind][0]);
+    const fresh = this.renewed(['text']);
+    if (fresh) this.box.value = state.get('text', EXAMPLES[this.model.kind][0]);
     this.ranking.load();
-    if (!this.found || JSON.stringify(this.body()) !== this.asked) this.ask();
+    if (other) this.clear('');
+    if ((fresh || other) && (!this.found || JSON.stringify(this.body()) !== this.asked)) this.ask();
+    else if (this.found) this.followHead();
+  }
+
+  // The head that the address names is open, and no other.
+  followHead() {
+    const [group, head] = state.get('head', '').split(',').map(Number);
+    if (this.found.heads[group]?.relevance[head] !== undefined) {
+      if (this.chosen?.group !== group || this.chosen.head !== head) this.openHead(group, head, false);
+    } else if (this.chosen) {
+      this.opening.stop();
+      this.chosen = null;
+      this.head.hidden = true;
+      this.drawGrid();
+    }
   }
 
   showExamples() {
@@ -84,6 +102,7 @@ export class InsideView extends View {
     const own = EXAMPLES[this.model.kind];
     if (before !== own && before.includes(this.box.value)) [this.box.value] = own;
     this.showExamples();
+    this.clear('');
     this.ask();
   }
 
@@ -94,6 +113,7 @@ export class InsideView extends View {
     const body = this.body();
     this.asked = JSON.stringify(body);
     state.set({ text: this.box.value });
+    this.renewed(['text']);
     const found = await this.latest.run(async (options) => {
       if (this.model.state !== 'ready') this.model = await ready(this.model.kind, { ...options, name: this.model.name });
       return post('/api/inside', body, options);
@@ -103,8 +123,7 @@ export class InsideView extends View {
     this.missing.clear(this.results);
     this.results.hidden = false;
     this.draw();
-    const [group, head] = state.get('head', '').split(',').map(Number);
-    if (found.heads[group]?.relevance[head] !== undefined) this.openHead(group, head, false);
+    this.followHead();
   }
 
   // Nothing that was found for another text stays on the screen.

@@ -51,7 +51,7 @@ function dress() {
 }
 
 function open(name, focus = false) {
-  const chosen = VIEWS[name] ? name : 'text';
+  const chosen = Object.hasOwn(VIEWS, name) ? name : 'text';
   for (const tab of tabs.children) {
     const on = tab.dataset.view === chosen;
     tab.setAttribute('aria-selected', String(on));

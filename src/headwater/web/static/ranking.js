@@ -13,6 +13,7 @@ import { View } from './view.js';
 
 const LONG = 4000; // characters of a query or a passage
 const PASSAGES = 1000;
+const BOXES = ['tq', 'tp']; // what the address holds of them
 const FIRST = 10; // passages that are shown at once
 const MORE = 20;
 const WORDS = 50; // passages that are shown with their words
@@ -80,8 +81,15 @@ export class RankPart extends View {
   }
 
   show() {
-    this.query.value = state.get('tq', EXAMPLES[0][1].query);
-    this.passages.value = state.get('tp', EXAMPLES[0][1].passages.join('\n'));
+    const fresh = this.renewed(BOXES);
+    if (fresh) {
+      this.query.value = state.get('tq', EXAMPLES[0][1].query);
+      this.passages.value = state.get('tp', EXAMPLES[0][1].passages.join('\n'));
+    }
+    if (!fresh && !this.forgotten) {
+      if (this.found && state.get('tw', '0,1') !== `${this.above.value},${this.below.value}`) { this.draw(); this.compare(); }
+      return;
+    }
     if (!state.get('tq')) { this.status.say(`${this.view.model.name} ranks when it is asked.`); return; }
     if (!this.found || JSON.stringify(this.body()) !== this.asked) this.ask();
   }
@@ -105,8 +113,9 @@ export class RankPart extends View {
     if (wrong) { this.latest.stop(); this.status.say(''); this.clear(wrong); return; }
     const body = this.body();
     if (!again && JSON.stringify(body) !== this.asked) { this.count = FIRST; if (this.asked) state.set({ tw: '' }); }
-    this.asked = JSON.stringify(body);
+    Object.assign(this, { asked: JSON.stringify(body), forgotten: false });
     state.set({ tq: body.query, tp: body.passages.join('\n') });
+    this.renewed(BOXES);
     const places = [...Array(Math.min(this.count, WORDS, body.passages.length)).keys()];
     const found = await this.latest.run((options) => this.view.post('/api/similar/rank', { ...body, places }, options));
     if (!found) return;

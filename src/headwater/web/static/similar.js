@@ -5,7 +5,7 @@ import { examples } from './choosing.js';
 import { h, onCtrlEnter } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
-import { chosenModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
+import { chosenModel, followedModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
 import { RankPart } from './ranking.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
@@ -19,6 +19,7 @@ import { WordLines } from './word_lines.js';
 const RANKS = ['2', '8', '16', '64', 'all'];
 const NAMED = { 2: '2: fastest; pairs in the order of what is lost without both', all: 'all: every pair exact, slowest' };
 const USUAL = '16';
+const BOXES = ['ta', 'tb', 'tr']; // what the address holds of them
 const LONG = 4000; // characters of one text
 
 const EXAMPLES = [
@@ -42,7 +43,7 @@ export class SimilarView {
     this.choice = h('div', { className: 'tabs ways', role: 'group', 'aria-label': 'What is compared' },
       [['pair', 'Two texts'], ['rank', 'A query and passages']].map(([name, said]) => h('button', { type: 'button', 'data-way': name, onclick: () => { state.set({ tm: name === 'pair' ? '' : name }); this.show(); } }, said)));
     this.element = h('div', { className: 'similar-view' }, h('h1', { className: 'heard' }, 'Compare texts'),
-      modelLine(about, 'sentence', 'tmodel', () => { this.model = chosenModel(about, 'sentence', 'tmodel'); this.now().ask(); }), this.vector, this.choice,
+      modelLine(about, 'sentence', 'tmodel', () => this.show()), this.vector, this.choice,
       Object.values(this.parts).map((part) => part.element));
   }
 
@@ -50,6 +51,12 @@ export class SimilarView {
 
   show() {
     if (this.none) return;
+    const model = followedModel(this.element, this.about, 'sentence', 'tmodel');
+    if (model.name !== this.model.name) {
+      this.model = model;
+      this.vector.textContent = model.vector;
+      Object.values(this.parts).forEach((part) => part.forget());
+    }
     const now = this.now();
     for (const button of this.choice.children) button.setAttribute('aria-pressed', String(this.parts[button.dataset.way] === now));
     Object.values(this.parts).forEach((part) => { part.element.hidden = part !== now; });
@@ -103,9 +110,13 @@ class PairPart extends View {
   }
 
   show() {
-    this.first.value = state.get('ta', EXAMPLES[0][1].first);
-    this.second.value = state.get('tb', EXAMPLES[0][1].second);
-    this.rank.value = RANKS.includes(state.get('tr', USUAL)) ? state.get('tr', USUAL) : USUAL;
+    const fresh = this.renewed(BOXES);
+    if (fresh) {
+      this.first.value = state.get('ta', EXAMPLES[0][1].first);
+      this.second.value = state.get('tb', EXAMPLES[0][1].second);
+      this.rank.value = RANKS.includes(state.get('tr', USUAL)) ? state.get('tr', USUAL) : USUAL;
+    }
+    if (!fresh && !this.forgotten) { if (this.found && state.get('tl') !== [...this.words.left].join('|')) this.draw(state.list('tl')); return; }
     if (!state.get('ta')) { this.status.say(`${this.view.model.name} compares when it is asked.`); return; }
     if (!this.found || JSON.stringify(this.body()) !== this.asked) this.ask(state.list('tl'));
   }
@@ -119,8 +130,9 @@ class PairPart extends View {
     const empty = [[this.first, 'first'], [this.second, 'second']].find(([box]) => !box.value.trim());
     if (empty) { this.latest.stop(); this.status.say(''); this.clear(`The ${empty[1]} text is empty: type one, or choose an example.`); return; }
     const body = this.body();
-    this.asked = JSON.stringify(body);
+    Object.assign(this, { asked: JSON.stringify(body), forgotten: false });
     state.set({ ta: body.first, tb: body.second, tr: this.rank.value === USUAL ? '' : this.rank.value, tl: left });
+    this.renewed(BOXES);
     const found = await this.latest.run((options) => this.view.post('/api/similar', body, options));
     if (!found) return;
     Object.assign(this, { found, sent: body });
