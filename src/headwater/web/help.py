@@ -131,7 +131,8 @@ PAGE = """<!doctype html>
 <meta name="color-scheme" content="light dark"><title>Headwater: {title}</title>
 <link rel="icon" href="/static/icon.svg" type="image/svg+xml"><link rel="stylesheet" href="/static/app.css"></head>
 <body><header class="top"><p class="brand"><img src="/static/icon.svg" alt="" width="26" height="26">
-<a href="/">Headwater</a></p></header>
-<div class="help"><nav aria-label="Pages"><ul>{listed}</ul></nav><main id="main" class="docs-page">{body}</main></div>
+<a href="/">Headwater</a></p><p class="links"><a href="#pages">All pages</a></p></header>
+<div class="help"><main id="main" class="docs-page">{body}</main>
+<nav id="pages" aria-label="Pages"><ul>{listed}</ul></nav></div>
 </body></html>
 """
