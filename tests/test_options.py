@@ -68,3 +68,20 @@ def test_a_place_that_does_not_exist_is_refused_before_any_work():
     with pytest.raises(UnknownName, match="place to keep"):
         read_options(keep="cellar")
     assert read_options().memory == UNLIMITED
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"device": "nowhere"}, "no device called 'nowhere'"),
+        ({"device": "meta"}, "nothing can be computed on meta here"),
+        ({"dtype": torch.int32}, "no dtype called 'torch.int32'"),
+        ({"batch_size": "4"}, "batch_size is a whole number, not '4'"),
+        ({"score": 1}, "score= is a function of the model's output, not 1"),
+        ({"tokenizer": "bert-base-uncased"}, "tokenizer= is a tokenizer, not 'bert-base-uncased'"),
+    ],
+)
+def test_what_an_option_cannot_be_is_said(asked, said):
+    """A number as score= was taken for a class."""
+    with pytest.raises(UsageError, match=said):
+        hw.explain(tiny("bert"), SENTENCE, **{"tokenizer": tokenizer(), **asked})

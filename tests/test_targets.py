@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,43 @@ def test_a_model_of_several_choices_is_refused_and_one_choice_is_explained() -> 
             return logits
 
     assert explain(OneChoice().eval(), method="lrp", inputs="model.bert.embeddings").ledger.closed
+
+
+class Changed(nn.Module):
+    """A classifier whose logits go through a last step."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.model, self.change, self.config = SENTIMENT, change, SENTIMENT.config
+
+    def get_input_embeddings(self) -> nn.Module:
+        found: nn.Module = self.model.get_input_embeddings()
+        return found
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.change(self.model(input_ids=input_ids, attention_mask=attention_mask).logits)
+
+
+@pytest.mark.parametrize("method", ["lrp", "lrp-difference"])
+@pytest.mark.parametrize("output", ["logit", "advantage", "probability", "log-probability"])
+def test_a_class_that_is_masked_has_no_part_in_the_score(method: str, output: str) -> None:
+    """Its logit is -inf: times a gradient of 0, that was a line of the ledger that is not a number."""
+    model = Changed(lambda logits: logits.masked_fill(torch.tensor([True, False, False]), -torch.inf)).eval()
+    e = explain(model, method=method, output=output)
+    two = outputs(SENTIMENT).logits[:, 1:]
+    assert e.score == pytest.approx(float(read_out(two, output, False).max()))
+    assert e.probabilities["negative"] == 0
+
+
+def test_a_class_that_is_all_but_certain_has_a_log_probability_that_adds_up() -> None:
+    """Its readout is small beside the logits, and no rounding of float64."""
+    e = explain(Changed(lambda logits: 40 * logits).eval(), method="lrp", output="log-probability")
+    assert -1e-6 < e.ledger.readout < e.score < 0
+
+
+def test_classes_are_no_logits() -> None:
+    with pytest.raises(TargetError, match="holds int64, which are no logits"):
+        explain(Changed(lambda logits: logits.argmax(-1)).eval(), output="probability")
 
 
 def test_token_class() -> None:

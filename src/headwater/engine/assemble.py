@@ -23,7 +23,7 @@ from .model import DTYPES
 from .options import SHOWN, Options
 from .outcome import Outcome
 
-ROUNDING = 1e-6  # of float32, in which a score is read from the outputs
+ROUNDING, FINE_ROUNDING = 1e-6, 1e-12  # of a score that is read from outputs in float32, and in float64
 
 
 def make_explanations(
@@ -163,16 +163,16 @@ def make_ledger(
         cut_off=add_lines(lines.cut_off[index], part.untold),
         cut_size=lines.cut_size[index] + sum(map(abs, part.untold.values())),
         held=lines.held[index],
-        readout=leave_out_rounding(lines.readout[index], max(abs(score), magnitude)),
+        readout=leave_out_rounding(lines.readout[index], max(abs(score), magnitude), dtype),
         dtype=dtype,
         spread=spread,
         magnitude=magnitude,
     )
 
 
-def leave_out_rounding(amount: float, size: float) -> float:
+def leave_out_rounding(amount: float, size: float, dtype: str) -> float:
     """0 for what a score that is linear in the model's outputs differs from itself by, computed in another order."""
-    return 0.0 if abs(amount) <= ROUNDING * size else amount
+    return 0.0 if abs(amount) <= (FINE_ROUNDING if dtype == "float64" else ROUNDING) * size else amount
 
 
 def add_lines(lines: Lines, more: dict[str, float]) -> Lines:

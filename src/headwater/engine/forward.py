@@ -272,16 +272,17 @@ class Read:
     def _sum_over_inputs(self, of: Callable[[Tensor], Tensor], values: list[Tensor] | None = None) -> Tensor:
         samples, values = len(self.reading.score), values or self.cut
         if all(plainly_first(cut, samples) for cut in self.cut):
-            rows = [
-                of(c.detach().double() * g.double()).reshape(samples, -1).sum(1)
-                for c, g in zip(values, self.gradients(), strict=True)
-            ]
-            return torch.stack(rows).sum(0)
-        each = [self.gradients(seed) for seed in torch.eye(samples)]
-        sums = [
-            sum(of(c.detach().double() * g.double()).sum() for c, g in zip(values, one, strict=True)) for one in each
-        ]
+            parts = multiply_outputs(values, self.gradients())
+            return torch.stack([of(part).reshape(samples, -1).sum(1) for part in parts]).sum(0)
+        each = [multiply_outputs(values, self.gradients(seed)) for seed in torch.eye(samples)]
+        sums = [sum(of(part).sum() for part in parts) for parts in each]
         return torch.stack([torch.as_tensor(total) for total in sums])
+
+
+def multiply_outputs(values: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    """Output times gradient; 0 where the gradient is 0, even of an infinite output (a class that is masked)."""
+    pairs = zip(values, gradients, strict=True)
+    return [(value.detach().double() * gradient.double()).masked_fill_(gradient == 0, 0) for value, gradient in pairs]
 
 
 def plainly_first(tensor: Tensor, samples: int) -> bool:

@@ -15,6 +15,7 @@ from ..inputs.batch import Batch
 from ..inputs.restoring import outside_inference
 from ..inputs.text import with_decoder_start
 from ..inputs.walking import list_weights, named_modules, named_weights
+from ..models.loading import usable_device
 from ..results.explanation import Provenance
 from ..version import __version__
 
@@ -41,7 +42,7 @@ def prepare_model(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
         )
     have, (fixed, made_for_inference) = where_it_is(model), state_of(model)
     own = have[1] if fixed and dtype is None else choose_dtype(dtype, have[1])
-    want = (torch.device(device) if device is not None else have[0], own)
+    want = (usable_device(device) if device is not None else have[0], own)
     if fixed and want != have:
         raise ModelError(
             f"the model cannot be copied to {want[0]}, {want[1]}, for {fixed}: load it as it is to be computed. It is "
@@ -71,11 +72,10 @@ def state_of(model: nn.Module) -> tuple[str, bool]:
 def choose_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> torch.dtype | None:
     if dtype is None:
         return torch.float32 if have in (torch.float16, torch.bfloat16) else have
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    if dtype not in DTYPES:
-        raise UnknownName("dtype", dtype, DTYPES)
-    return DTYPES[dtype]
+    found = DTYPES.get(str(dtype).removeprefix("torch."))
+    if found is None:
+        raise UnknownName("dtype", str(dtype), DTYPES)
+    return found
 
 
 def where_it_is(model: nn.Module) -> tuple[torch.device, torch.dtype | None]:

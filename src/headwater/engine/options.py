@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor, nn
 
-from ..errors import UnknownName
+from ..errors import UnknownName, UsageError
 from ..inputs.images import is_image
 from ..inputs.targets import Target
 from ..memory.policy import MemoryPolicy
@@ -79,6 +79,12 @@ def read_options(**given: Any) -> Options:
     if options.method is not None:
         resolve_method(options.method)  # a method that does not exist is refused before any work
     check_handling(sinks=options.sinks)
+    if not hasattr(options.batch_size, "__index__"):
+        raise UsageError(f"batch_size is a whole number, not {options.batch_size!r}.")
+    if options.score is not None and not callable(options.score):
+        raise UsageError(
+            f"score= is a function of the model's output, not {options.score!r}. A class or a token is target=."
+        )
     if options.saves_memory:
         _ = options.memory  # a place that does not exist is refused before any work
     return options

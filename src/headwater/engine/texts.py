@@ -48,6 +48,8 @@ class TextJob:
     def __post_init__(self) -> None:
         if self.tokenizer is None:
             raise InputError("a text needs a tokenizer: explain(model, text, tokenizer=tokenizer).")
+        if not callable(self.tokenizer):
+            raise InputError(f"tokenizer= is a tokenizer, not {self.tokenizer!r}: AutoTokenizer.from_pretrained(…).")
         check_takes_texts(self.model)
         check_least("batch_size", self.batch_size)
         self.limit: int | None = length_limit(self.model, self.tokenizer)

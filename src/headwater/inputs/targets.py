@@ -106,6 +106,11 @@ class Reader:
                 f"the model's output has shape {tuple(logits.shape)} for {batch.samples} samples, which do not stand "
                 "first; pass score= to say what is explained."
             )
+        if not logits.is_floating_point():
+            raise TargetError(
+                f"the model's output holds {str(logits.dtype).removeprefix('torch.')}, which are no logits (classes "
+                "that it chose, perhaps): let it give the numbers that it chose by, or pass score=."
+            )
         if logits.dim() == 3:
             return self._at_position(logits, batch)
         if logits.dim() in (1, 2):
