@@ -6,11 +6,14 @@ import copy
 
 import pytest
 import torch
-from tiny import tiny, tokenizer
+import transformers as tf
+from tiny import SMALL, randomised, tiny, tokenizer
+from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.api.text_pairs import VectorComparer
-from headwater.errors import DataError, EmptyInput, TooLong, UsageError
+from headwater.cli import app
+from headwater.errors import DataError, EmptyInput, NotFinite, TooLong, UsageError
 
 QUERY = "the film was not good"
 PASSAGES = [
@@ -65,8 +68,8 @@ def test_many_passages_go_in_chunks(monkeypatch):
     few = hw.rank(tiny("bert").base_model, QUERY, PASSAGES * 2, tokenizer=tokenizer(), tell=told.append)
     assert told == [3, 3, 2]
     assert list(few.scores[:4]) == pytest.approx(list(few.scores[4:]), abs=1e-10)
-    with pytest.raises(UsageError, match=r"from number 3 on.*empty"):
-        hw.rank(tiny("bert").base_model, QUERY, [*PASSAGES, " "], tokenizer=tokenizer())
+    with pytest.raises(UsageError, match=r"from number 3 on.*82 tokens"):
+        hw.rank(tiny("bert").base_model, QUERY, [*PASSAGES, "film " * 80], tokenizer=tokenizer())
 
 
 def rank_with(keep, passages=PASSAGES, query=QUERY, **options):
@@ -126,6 +129,51 @@ def test_a_copy_has_no_model(ranking):
         copy.deepcopy(ranking).explain(0)
     with pytest.raises(UsageError, match="no place 4"):
         ranking.explain(4)
+
+
+def test_what_is_empty_is_named_before_anything_is_compared():
+    told: list[int] = []
+    options = {"tokenizer": tokenizer(), "tell": told.append}
+    with pytest.raises(EmptyInput, match="passage 300 is empty"):
+        hw.rank(tiny("bert").base_model, QUERY, ["film"] * 300 + [" "], **options)
+    with pytest.raises(EmptyInput, match="the query is empty"):
+        hw.rank(tiny("bert").base_model, "", PASSAGES, **options)
+    with pytest.raises(EmptyInput, match="the second text is empty"):
+        hw.explain_similarity(tiny("bert").base_model, QUERY, "", tokenizer=tokenizer())
+    assert told == []
+
+
+def test_a_similarity_that_is_no_number_has_no_place():
+    broken = copy.deepcopy(tiny("bert").base_model)
+    with torch.no_grad():
+        broken.embeddings.word_embeddings.weight[tokenizer().convert_tokens_to_ids("paris")] = torch.nan
+    with pytest.raises(NotFinite, match="'paris'"):
+        hw.rank(broken, QUERY, ["a gripping movie", "paris"], tokenizer=tokenizer())
+
+
+def test_passages_of_a_classifier_are_in_the_order_of_one_class():
+    """The predicted one was that of the first passage of each chunk, and an explanation had that of its own."""
+    with pytest.raises(UsageError, match=r"3 classes \(.*2\).*target="):
+        hw.rank(classifier(), QUERY, PASSAGES, tokenizer=tokenizer())
+    found = hw.rank(classifier(), QUERY, PASSAGES, tokenizer=tokenizer(), target=2)
+    for place, number in enumerate(found.order):
+        assert found.explain(place).score == pytest.approx(found.scores[number], abs=1e-10)
+
+
+def classifier():
+    return randomised(tf.BertForSequenceClassification(tf.BertConfig(**SMALL, num_labels=3)).double())
+
+
+def test_scores_that_cannot_be_kept(tmp_path):
+    with pytest.raises(DataError, match="cannot be written"):
+        rank_with(tmp_path / "nowhere" / "scores")
+
+
+def test_places_that_there_are_not_are_refused_before_anything_is_loaded(tmp_path):
+    (tmp_path / "passages.txt").write_text("one\n\ntwo\n")
+    found = CliRunner().invoke(app, ["rank", "one", str(tmp_path / "passages.txt"), "--model", "none", "--why", "0,2"])
+    assert found.exit_code == 2
+    assert "there are 2 passages" in found.stderr
 
 
 @pytest.mark.parametrize("nothing", [[], "a text is no list"])

@@ -302,6 +302,9 @@ def test_a_function_ranks():
         (vectors_of, {"method": "lrp"}, NotApplicable, "leave-one-out"),
         (vectors_of, {"rank": 2}, NotApplicable, "leave out rank="),
         (vectors_of, {"tokenizer": SimpleNamespace()}, UsageError, "no place"),
+        (vectors_of, {"truncate": True}, UsageError, "leave out truncate="),
+        (vectors_of, {"dimensions": -1}, UsageError, "dimensions must be at least 1"),
+        (vectors_of, {"dimensions": 99}, UsageError, "dimensions=99"),
     ],
 )
 def test_what_a_function_cannot_give(function, options, error, said):

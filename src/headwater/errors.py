@@ -109,12 +109,13 @@ class EmptyInput(InputError):
 class TooLong(InputError):
     """The text has more tokens than the model has positions."""
 
-    def __init__(self, length: int, limit: int, which: str = "the text") -> None:
+    def __init__(self, length: int, limit: int, which: str = "the text", *, windows: bool = True) -> None:
         self.length = length
         self.limit = limit
+        self.which = which
+        more = ", or window=True to explain it in overlapping windows" if windows else ""
         super().__init__(
-            f"{which} has {length} tokens, the model takes at most {limit}. Pass truncate=True to cut it "
-            "there, or window=True to explain it in overlapping windows."
+            f"{which} has {length} tokens, the model takes at most {limit}. Pass truncate=True to cut it there{more}."
         )
 
 

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from ..errors import UnknownName
+from ..errors import EmptyInput, UnknownName, UsageError, check_count
 from ..inputs.images import is_image
+from ..inputs.pooling import check_pooling
 from ..models.sentence_parts import is_cross_encoder
 from ..results.similarity import Similarity
 from .cross_encoders import open_cross_encoder
@@ -36,13 +37,36 @@ def read_vector_options(given: Any) -> VectorOptions:
     for name in given:
         if name not in names:
             raise UnknownName("option", name, names)
-    return VectorOptions(**given)
+    read: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    options = VectorOptions(**read)
+    for name in ("tokenizer", "prompts", "inputs"):
+        value = getattr(options, name)
+        if isinstance(value, tuple) and len(value) != 2:
+            raise UsageError(f"{name}= is one for both texts, or a pair of them, one for each: not {len(value)}.")
+    prompts = options.prompts if isinstance(options.prompts, tuple) else (options.prompts,)
+    if not all(prompt is None or isinstance(prompt, str) for prompt in prompts):
+        raise UsageError(f"prompts= is a text, or a pair of texts, not {options.prompts!r:.60}.")
+    check_pooling(options.pooling)
+    check_count("batch_size", options.batch_size)
+    if options.dimensions is not None:
+        check_count("dimensions", options.dimensions)
+    return options
+
+
+def check_sample(name: str, sample: Any) -> None:
+    """Refuses a text without anything in it, by the `name` that it has for the caller."""
+    if isinstance(sample, str) and not sample.strip():
+        raise EmptyInput(f"{name} is empty: there is nothing to explain.")
 
 
 def open_comparer(model: Any, options: VectorOptions, samples: tuple[Any, Any]) -> Comparer:
     """The one for this model. Of the samples is asked whether they are images."""
     if is_cross_encoder(model):
         return open_cross_encoder(model, options)
+    if options.target is not None:
+        raise UsageError(
+            "target= is a class of a model that reads both texts at once. This one gives vectors: leave it out."
+        )
     if is_function_of_texts(model):
         return RemovalComparer.of(model, options)
     encoders = open_encoders(model, options, (is_image(samples[0]), is_image(samples[1])))

@@ -15,7 +15,9 @@ from ..engine.session import Session
 from ..engine.steps import Step
 from ..engine.texts import TextJob
 from ..errors import NotApplicable, UsageError
+from ..inputs.classes import class_names
 from ..inputs.places import find_place
+from ..inputs.protocol import sample_name
 from ..inputs.readouts import logits_of
 from ..inputs.targets import Reader
 from ..inputs.text import Encoded, encode, find_nothing_token
@@ -23,7 +25,7 @@ from ..models.sentence_parts import find_pair_model
 from ..results.explanation import Explanation
 from ..results.ledger import SPECIAL, Ledger, Lines
 from ..results.similarity import ComparedText, Similarity
-from .text_encoders import VectorOptions, open_session
+from .text_encoders import VectorOptions, open_session, without_windows
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,14 @@ class PairComparer:
 
     def score(self, query: Any, passages: Sequence[Any]) -> Tensor:
         """[passages]: the logit of each with the query."""
+        config = getattr(self.session.model, "config", None)
+        size = getattr(config, "num_labels", 1)
+        if self.target is None and size > 1:
+            names = ", ".join(map(class_names(config, size), range(size)))
+            raise UsageError(
+                f"the model has {size} classes ({names:.200}), and passages are put in the order of one of them: name "
+                "it, target=."
+            )
         encoded = self.encode([(query, passage) for passage in passages])
         reader = self.fix_target(encoded[0])
         found = torch.zeros(len(passages), dtype=torch.float64)
@@ -67,9 +77,10 @@ class PairComparer:
         for number, texts in enumerate(pairs):
             for text in texts:
                 if not isinstance(text, str):
-                    raise UsageError(f"text {number} must be a string, not {type(text).__name__}.")
+                    raise UsageError(f"{sample_name('text', number, len(pairs))} must be a string, not {text!r:.60}.")
                 encode([text], self.job.tokenizer, None, False)  # one empty text would hide behind the other
-        return encode(pairs, self.job.tokenizer, self.job.limit, self.job.truncate)
+        with without_windows():
+            return encode(pairs, self.job.tokenizer, self.job.limit, self.job.truncate)
 
     def fix_target(self, encoded: Encoded) -> Reader:
         """The class that was asked for, or the one that is predicted; masked texts are read alike."""

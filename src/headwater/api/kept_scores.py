@@ -39,7 +39,10 @@ class KeptScores:
         probes = comparer.score(query, texts[:PROBES])
         head = {"kind": KIND, "query": query, "first": name_texts(texts[:PROBES])}
         if not place.exists():
-            place.write_text(write_line({**head, "scores": probes.tolist()}), encoding="utf-8")
+            try:
+                place.write_text(write_line({**head, "scores": probes.tolist()}), encoding="utf-8")
+            except OSError as error:
+                raise DataError(f"{place} cannot be written: {error}.") from error
             return cls(place)
         first, *chunks = read_chunks(place)
         check_head(place, head, first, probes)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..errors import EmptyInput, InputError
+from ..errors import EmptyInput, InputError, NotFinite, check_count
 from ..inputs.restoring import restores
 from ..inputs.walking import walk_once
 from ..results.ranking import Ranking
 from ..results.similarity import Similarity
-from .comparers import Comparer, open_comparer, read_vector_options
+from .comparers import Comparer, check_sample, open_comparer, read_vector_options
 from .kept_scores import KeptScores
 from .similarity import SimilarityOptions
 
@@ -65,6 +65,10 @@ def rank(
     texts = tuple(passages) if not isinstance(passages, str) else ()
     if not texts:
         raise EmptyInput("there are no passages to rank: pass a list of texts.")
+    check_sample("the query", query)
+    for number, text in enumerate(texts):
+        check_sample(f"passage {number}", text)
+    directions = None if directions is None else check_count("directions", directions)
     with walk_once():
         comparer = open_comparer(model, read_vector_options(options), (query, texts[0]))
         kept = None if keep is None else KeptScores.open(keep, comparer, query, texts)
@@ -101,10 +105,13 @@ def score_passages(
 
 def score_chunk(comparer: Comparer, query: Any, texts: tuple[Any, ...], kept: KeptScores | None) -> Tensor:
     """Those that are kept are not computed."""
-    if kept is None:
-        return comparer.score(query, texts)
-    scores = kept.find(texts)
-    if scores is None:
-        scores = comparer.score(query, texts)
+    known = None if kept is None else kept.find(texts)
+    if known is not None:
+        return known
+    scores = comparer.score(query, texts)
+    if not bool(scores.isfinite().all()):
+        broken = texts[int(scores.isfinite().int().argmin())]
+        raise NotFinite(f"the similarity of the query and {broken!r:.60} is not finite: it has no place in an order.")
+    if kept is not None:
         kept.add(texts, scores)
     return scores

@@ -7,12 +7,13 @@ from typing import Any, TypedDict
 import torch
 from typing_extensions import Unpack
 
+from ..errors import check_count
 from ..inputs.pooling import Pooling
 from ..inputs.restoring import restores
 from ..inputs.walking import walk_once
 from ..methods.registry import Method
 from ..results.similarity import Similarity
-from .comparers import open_comparer, read_vector_options
+from .comparers import check_sample, open_comparer, read_vector_options
 
 
 class SimilarityOptions(TypedDict, total=False):
@@ -78,5 +79,8 @@ def explain_similarity(
         >>> s.measure, s.ledger.closed
         ('cosine', True)
     """
+    check_sample("the first text", a)
+    check_sample("the second text", b)
+    rank = None if rank is None else check_count("rank", rank)
     with walk_once():
         return open_comparer(model, read_vector_options(options), (a, b)).compare(a, b, rank)

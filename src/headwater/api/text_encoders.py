@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +16,12 @@ from ..engine.model import in_copy, place_batch
 from ..engine.options import Options, read_options
 from ..engine.session import Session
 from ..engine.texts import TextJob
-from ..errors import UsageError
+from ..errors import TooLong, UsageError
 from ..inputs.batch import Batch, Item
 from ..inputs.images import batch_images, channels_of, in_groups, prepare_images
 from ..inputs.places import find_place
-from ..inputs.pooling import MAXSIM, Pooling, VectorRecipe, check_pooling, states_of
+from ..inputs.pooling import MAXSIM, Pooling, VectorRecipe, states_of
+from ..inputs.protocol import sample_name
 from ..inputs.text import Encoded, encode
 from ..models.pretrained import locate
 from ..models.sentence_parts import SentenceParts, is_sentence_model, read_sentence_files, take_apart
@@ -119,13 +121,23 @@ class TextEncoder(Encoder):
             if isinstance(text, str) and not text.strip():
                 encode([text], self.job.tokenizer, None, False)  # the prompt would hide that there is nothing
             elif not isinstance(text, str):
-                raise UsageError(f"text {number} must be a string, not {type(text).__name__}.")
-        return encode([self.write(text) for text in texts], self.job.tokenizer, self.job.limit, self.job.truncate)
+                raise UsageError(f"{sample_name('text', number, len(texts))} must be a string, not {text!r:.60}.")
+        with without_windows():
+            return encode([self.write(text) for text in texts], self.job.tokenizer, self.job.limit, self.job.truncate)
 
     def write(self, text: str) -> str:
         """The text as the tokenizer gets it."""
         whole = self.prompt + text
         return whole.strip().lower() if self.lower else whole
+
+
+@contextmanager
+def without_windows() -> Iterator[None]:
+    """A text that is too long can only be cut here."""
+    try:
+        yield
+    except TooLong as error:
+        raise TooLong(error.length, error.limit, error.which, windows=False) from None
 
 
 @dataclass(frozen=True)
@@ -160,7 +172,6 @@ def open_encoders(
     model: Any, options: VectorOptions, images: tuple[bool, bool] = (False, False)
 ) -> tuple[Encoder, Encoder]:
     """The encoders of the two samples: one model, or two of them as a pair. `images`: which samples are images."""
-    check_pooling(options.pooling)
     models = model if isinstance(model, tuple) else (model, model)
     if len(models) != 2 or any(hasattr(part, "convert_ids_to_tokens") for part in models):
         raise UsageError("a pair is two models, one for each text. Of what hw.load gives, the second is tokenizer=.")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import EmptyInput, NotApplicable, TargetError, UsageError
 from ..inputs.pooling import divide_by_length
+from ..inputs.protocol import sample_name
 from ..results.explanation import Provenance
 from ..results.similarity import ComparedText, Similarity
 from ..version import __version__
@@ -47,6 +48,9 @@ class RemovalComparer:
                 "a function of texts gives its vectors as they are, so pooling= and tokenizer= have no place beside "
                 "it. Where it takes what a tokenizer gives, pass a method of the model, or an nn.Module around it."
             )
+        for name in ("truncate", "inputs", "processor"):
+            if getattr(options, name):
+                raise UsageError(f"a function of texts is asked for its vectors alone: leave out {name}=.")
         return cls(function, options)
 
     @property
@@ -106,7 +110,12 @@ class RemovalComparer:
         ]
         if len({part.shape[1] for part in parts}) > 1:
             raise TargetError("the function gives vectors of different lengths for different texts.")
-        return torch.cat(parts)[:, : self.options.dimensions]
+        vectors, asked = torch.cat(parts), self.options.dimensions
+        if asked is not None and asked > vectors.shape[1]:
+            raise UsageError(
+                f"dimensions={asked}: the function's vectors have {vectors.shape[1]}, of which the first can be taken."
+            )
+        return vectors[:, :asked]
 
     def describe(self) -> Provenance:
         name = getattr(self.function, "__name__", type(self.function).__name__)
@@ -121,9 +130,9 @@ def check_texts(texts: Sequence[Any]) -> None:
     """Refuses what is no text, or has no words, as a tokenizer would."""
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UsageError(f"text {number} must be a string, not {type(text).__name__}.")
+            raise UsageError(f"{sample_name('text', number, len(texts))} must be a string, not {text!r:.60}.")
         if not WORD.search(text):
-            raise EmptyInput(f"text {number} is empty: there is nothing to explain.")
+            raise EmptyInput(f"{sample_name('text', number, len(texts))} is empty: there is nothing to explain.")
 
 
 def read_vectors(found: Any, count: int) -> Tensor:

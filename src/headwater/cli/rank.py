@@ -44,7 +44,8 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Put passages in the order of their similarity to a query, and say why one is above another."""
-    lines, places = read_passages(file), None if why is None else read_places(why)
+    lines = read_passages(file)
+    places = None if why is None else read_places(why, len(lines))
     with waiting("loading"):
         import headwater
         from headwater.evaluation.progress import show_progress
@@ -74,7 +75,7 @@ def command(
             record = {"difference": difference.score, "words": words, "rest": difference.query_rest}
             print_json(record)
         return
-    typer.echo("\n".join(str(found).splitlines()[: top + 1]))
+    typer.echo("\n".join(str(found).split("\n")[: top + 1]))
     if difference is not None:
         typer.echo(f"\n{difference}")
 
@@ -92,8 +93,12 @@ def read_passages(file: Path) -> dict[int, str]:
         raise DataError(f"{file} cannot be read as text: {error}.") from error
 
 
-def read_places(text: str) -> tuple[int, int]:
+def read_places(text: str, count: int) -> tuple[int, int]:
+    """Two places among so many, before anything is computed."""
     parts = text.split(",")
     if len(parts) != 2 or not all(options.is_all_digits(part.strip()) for part in parts):
         raise DataError(f"--why takes two places, such as 0,1, not {text!r}.")
-    return int(parts[0]), int(parts[1])
+    above, below = int(parts[0]), int(parts[1])
+    if max(above, below) >= count:
+        raise DataError(f"--why {text}: there are {count} passages, the first is at place 0.")
+    return above, below

@@ -69,7 +69,11 @@ VECTORS = ("sentence_embedding", "text_embeds", "image_embeds")  # what models c
 
 def check_pooling(pooling: Pooling | None) -> None:
     """Refuses a pooling that does not exist, before anything is computed."""
-    for name in (pooling,) if isinstance(pooling, str) else pooling if isinstance(pooling, tuple) else ():
+    if pooling is None or callable(pooling):
+        return
+    if not isinstance(pooling, (str, tuple)) or not pooling:
+        raise UsageError(f"pooling= is a name, a tuple of names, or a function, not {pooling!r:.60}.")
+    for name in (pooling,) if isinstance(pooling, str) else pooling:
         if name not in (*POOLINGS, POOLER, MAXSIM):
             raise UnknownName("pooling", name, (*POOLINGS, POOLER, MAXSIM))
     if isinstance(pooling, tuple) and MAXSIM in pooling:
