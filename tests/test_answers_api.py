@@ -359,6 +359,8 @@ def test_hostile_markup_stays_in_its_document(text):
         ({"answer": 5}, InputError),
         ({"answer": "", "tokenizer": without_template()}, InputError),
         ({"prompt": "a", "chat": []}, UsageError),
+        ({"question": None, "chat": 5}, InputError),
+        ({"question": None, "chat": {"role": "user", "content": "a"}}, InputError),
         ({"answer": ""}, InputError),
     ],
 )

@@ -133,7 +133,7 @@ def test_the_command_prints_plain_text_json_and_a_page(saved, tmp_path):
 
 def test_the_command_takes_a_chat_a_contrast_and_words(saved, tmp_path):
     chat = tmp_path / "chat.json"
-    chat.write_text(json.dumps([{"role": "user", "content": PROMPT}]))
+    chat.write_text(json.dumps([{"role": "user", "content": PROMPT}]), encoding="utf-8-sig")  # as some editors write it
     done = ran("--chat", str(chat), "-m", saved, "--answer", " Paris", "--contrast", "London", "--words", "--json")
     assert done.exit_code == 0, done.output
     found = hw.Generation.from_dict(json.loads(done.stdout))
@@ -146,5 +146,6 @@ def test_the_command_refuses_what_it_cannot_do(saved, tmp_path):
     assert ran("-m", saved).exit_code == 2
     assert ran(PROMPT, "-m", saved, "--words", "--sentences").exit_code == 2
     assert ran("-m", saved, "--chat", str(tmp_path / "none.json")).exit_code == 2
-    (tmp_path / "wrong.json").write_text("{}")
-    assert ran("-m", saved, "--chat", str(tmp_path / "wrong.json")).exit_code == 2
+    for wrong in ("{}", "[1]"):
+        (tmp_path / "wrong.json").write_text(wrong)
+        assert ran("-m", saved, "--chat", str(tmp_path / "wrong.json")).exit_code == 2

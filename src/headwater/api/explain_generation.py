@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from ..deprecations import OLD_ORDER
 from ..errors import InputError, UsageError
-from ..inputs.prompt import Turn
+from ..inputs.prompt import Turn, check_chat
 from ..inputs.restoring import restores
 from ..memory.recompute import Count
 from ..methods import Method
@@ -206,6 +206,8 @@ def is_single(prompt: Any, chat: Any) -> bool:
         if not isinstance(prompt, (str, Iterable)) or isinstance(prompt, (bytes, Mapping)):
             raise InputError(f"a prompt is a text, or several texts in a list, not {type(prompt).__name__}.")
         return isinstance(prompt, str)
+    if chat is not None:
+        check_chat(chat)
     return chat is None or not len(chat) or isinstance(chat[0], Mapping)
 
 

@@ -97,7 +97,7 @@ def command(
 
 def read_chat(file: Path) -> list[dict[str, str]]:
     try:
-        turns: Any = json.loads(file.read_text(encoding="utf-8"))
+        turns: Any = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} cannot be read as JSON: {error}.") from error
     if not isinstance(turns, list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +69,7 @@ def decode_file(raw: bytes, file: Path, encoding: str = "utf-8-sig") -> str:
     """Bytes as text. A byte of zero is in no text, whatever the encoding makes of it."""
     try:
         text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else encoding)
-    except (UnicodeDecodeError, LookupError) as error:
+    except (UnicodeError, LookupError) as error:
         raise UsageError(f"{file} is no text in UTF-8.") from error
     if "\x00" in text:
         raise UsageError(f"{file} is no text: it has bytes of zero.")
@@ -77,11 +78,23 @@ def decode_file(raw: bytes, file: Path, encoding: str = "utf-8-sig") -> str:
 
 def read_html(raw: bytes, file: Path) -> str:
     """What a page shows, a line per block. Its styles are not computed: only what is marked `hidden` is left out."""
-    named = CHARSET.search(raw[:2048])
     parser = ShownText()
-    parser.feed(decode_file(raw, file, named.group(1).decode("ascii") if named else "utf-8-sig"))
+    parser.feed(decode_file(raw, file, find_encoding(raw)))
     parser.close()
     return parser.text
+
+
+def find_encoding(raw: bytes) -> str:
+    """What a page says of itself, but where its first bytes say that it is UTF-8, or what it says cannot be true."""
+    named = CHARSET.search(raw[:2048])
+    if named is None or raw.startswith(codecs.BOM_UTF8):
+        return "utf-8-sig"
+    encoding = named.group(1).decode("ascii")
+    try:
+        readable = named.group().decode(encoding) == named.group().decode("ascii")  # UTF-16 would not have read as this
+    except (UnicodeError, LookupError):
+        readable = True  # said when all of it is read
+    return encoding if readable else "utf-8-sig"
 
 
 class ShownText(HTMLParser):

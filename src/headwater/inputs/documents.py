@@ -12,7 +12,7 @@ from ..errors import InputError, UsageError
 from ..results.answer import TextSentence
 from ..results.sentences import find_sentences
 from .given import is_frame, list_columns, say_column, texts_in
-from .prompt import TEMPLATE, Prompt, Turn, tokenise_prompt
+from .prompt import TEMPLATE, Prompt, Turn, check_chat, tokenise_prompt
 
 Documents = Sequence[str] | Mapping[str, str]
 Ranges = Sequence[tuple[int, int]]  # of characters: a start, and the end behind the last
@@ -60,6 +60,8 @@ class Material:
             raise UsageError("there is nothing to answer: give a question, prompt= or chat=.")
         if question is not None and (not isinstance(question, str) or not question.strip()):
             raise InputError("the question must be a text that is not empty.")
+        if chat is not None:
+            check_chat(chat)
         names, texts = read_documents(documents)
         return cls(question, texts, names, prompt, None if chat is None else tuple(chat))
 

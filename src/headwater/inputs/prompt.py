@@ -76,7 +76,14 @@ def render_chat(tokenizer: Any, chat: Sequence[Turn]) -> str:
     return str(tokenizer.apply_chat_template(list(map(dict, chat)), tokenize=False, add_generation_prompt=True))
 
 
+def check_chat(chat: object) -> None:
+    """Refuses what is no list of turns."""
+    if isinstance(chat, (str, bytes, Mapping)) or not isinstance(chat, Sequence):
+        raise InputError(f"a chat is a list of {{'role', 'content'}}, not {type(chat).__name__}.")
+
+
 def check_turns(chat: Sequence[Turn]) -> None:
+    check_chat(chat)
     if not chat:
         raise EmptyInput("the chat is empty: there is nothing to continue.")
     for number, turn in enumerate(chat):

@@ -180,7 +180,7 @@ SCRIPT = (
     values.forEach((value, i) => {
       if (!(value > 0.05 * total)) return;
       const box = [...sources[i].getClientRects()].at(-1);
-      const [x0, y0] = [box.right - frame.left, box.bottom - 1 - frame.top];
+      const [x0, y0] = [box.right - frame.left, box.bottom + 4 - frame.top];
       const [x1, y1] = [end.left - frame.left - 26, (end.top + end.bottom) / 2 - frame.top];
       const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
       path.setAttribute('d', `M${x0} ${y0} H${edge} C${(edge + x1) / 2} ${y0} ${(edge + x1) / 2} ${y1} ${x1} ${y1}`);
@@ -193,7 +193,7 @@ SCRIPT = (
     const pressed = sources.find((source) => source.getAttribute('aria-pressed') === 'true');
     const tried = pressed && pressed.dataset.w;
     const told = tried ? tried.split('|')[shown] : 'this was not tried when the page was made';
-    left.textContent = pressed ? `Without ${pressed.dataset.name}, sentence ${shown + 1} of the answer: ${told}` : '';
+    left.textContent = pressed ? `Sentence ${shown + 1} of the answer without ${pressed.dataset.name}: ${told}` : '';
   };
   const show = (n) => {
     shown = n;

@@ -280,7 +280,7 @@ export class AnswerView extends View {
     if (!this.moved) { this.tested.replaceChildren(h('p', { className: 'soft' }, this.unread ?? 'reading the same answer again …'), this.unread ? back : ''); return; }
     this.tested.replaceChildren(
       h('h3', {}, 'Put to the test'),
-      h('p', { className: 'found' }, 'Without ', h('strong', {}, this.moved.name), `, sentence ${this.shown + 1}: `, h('b', { className: 'change' }, this.moved.sentences[this.shown])),
+      h('p', { className: 'found' }, `Sentence ${this.shown + 1} of the answer without `, h('strong', {}, this.moved.name), ': ', h('b', { className: 'change' }, this.moved.sentences[this.shown])),
       h('p', { className: 'soft' }, `The whole answer: ${this.moved.change}`),
       back);
   }
