@@ -91,8 +91,8 @@ def check_integer(what: str, value: Any, least: int | None = None) -> int:
     try:
         found = operator.index(value)
     except TypeError:
-        least_of_all = "" if least is None else f", at least {least}"
-        raise UsageError(f"{what} must be a whole number{least_of_all}, not {value!r:.60}.") from None
+        bound = "" if least is None else f", at least {least}"
+        raise UsageError(f"{what} must be a whole number{bound}, not {value!r:.60}.") from None
     if least is not None:
         check_least(what, found, least)
     return found

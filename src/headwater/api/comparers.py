@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from ..errors import EmptyInput, UnknownName, UsageError, check_count
+from ..errors import EmptyInput, UnknownName, UsageError, check_integer
 from ..inputs.images import is_image
 from ..inputs.pooling import check_pooling
 from ..models.sentence_parts import is_cross_encoder
@@ -47,9 +47,9 @@ def read_vector_options(given: Any) -> VectorOptions:
     if not all(prompt is None or isinstance(prompt, str) for prompt in prompts):
         raise UsageError(f"prompts= is a text, or a pair of texts, not {options.prompts!r:.60}.")
     check_pooling(options.pooling)
-    check_count("batch_size", options.batch_size)
+    check_integer("batch_size", options.batch_size, 1)
     if options.dimensions is not None:
-        check_count("dimensions", options.dimensions)
+        check_integer("dimensions", options.dimensions, 1)
     return options
 
 

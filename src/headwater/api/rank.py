@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from ..errors import EmptyInput, InputError, NotFinite, check_count
+from ..errors import EmptyInput, InputError, NotFinite, check_integer
 from ..inputs.restoring import restores
 from ..inputs.walking import walk_once
 from ..results.ranking import Ranking
@@ -68,7 +68,7 @@ def rank(
     check_sample("the query", query)
     for number, text in enumerate(texts):
         check_sample(f"passage {number}", text)
-    directions = None if directions is None else check_count("directions", directions)
+    directions = None if directions is None else check_integer("directions", directions, 1)
     with walk_once():
         comparer = open_comparer(model, read_vector_options(options), (query, texts[0]))
         kept = None if keep is None else KeptScores.open(keep, comparer, query, texts)

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import torch
 from typing_extensions import Unpack
 
-from ..errors import check_count
+from ..errors import check_integer
 from ..inputs.pooling import Pooling
 from ..inputs.restoring import restores
 from ..inputs.walking import walk_once
@@ -81,6 +81,6 @@ def explain_similarity(
     """
     check_sample("the first text", a)
     check_sample("the second text", b)
-    rank = None if rank is None else check_count("rank", rank)
+    rank = None if rank is None else check_integer("rank", rank, 1)
     with walk_once():
         return open_comparer(model, read_vector_options(options), (a, b)).compare(a, b, rank)
