@@ -81,12 +81,24 @@ def test_a_model_that_predicts_a_next_token_is_a_language_model(name, method):
     assert default_method(talker(name)) == method == explained(name).method
 
 
-def test_the_default_of_encoder_decoders_is_attnlrp_with_a_ledger_that_closes():
-    e = explained("t5-lm", sinks="show")
+def offset_of(e: hw.Explanation) -> float:
+    return sum(abs(v) for k, v in e.ledger.constants.items() if "offset" in k)
+
+
+def test_halves_are_attnlrp_with_a_ledger_that_closes():
+    e = explained("t5-lm", method="lrp-halves", sinks="show")
     other = explained("t5-lm", method="attnlrp", sinks="show")
     torch.testing.assert_close(e.relevance, other.relevance, rtol=0, atol=1e-12)
     assert e.ledger.error < 1e-9 < 1e-3 < other.ledger.error
-    assert abs(sum(v for k, v in e.ledger.constants.items() if "offset" in k)) > 1e-3
+    assert offset_of(e) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["t5-lm", "bart-lm"])
+def test_the_default_of_encoder_decoders_leaves_no_offset(name):
+    e = explained(name, sinks="show")
+    assert e.method == ENCODER_DECODER_METHOD
+    assert e.ledger.error < 1e-9
+    assert offset_of(e) == 0 < 1e-3 < offset_of(explained(name, method="lrp-halves", sinks="show"))
 
 
 @pytest.mark.parametrize(

@@ -766,7 +766,7 @@ def test_a_real_run_on_four_prompts():
 def test_a_row_may_name_its_score():
     assert split_score("attnlrp@advantage") == ("attnlrp", "advantage")
     assert split_score("attnlrp") == ("attnlrp", "logit")
-    for default in (LANGUAGE_METHOD, ENCODER_DECODER_METHOD):
+    for default in (LANGUAGE_METHOD, ENCODER_DECODER_METHOD, "lrp-halves"):
         assert split_score(default) == (default, LANGUAGE_OUTPUT)
     assert resolve_row("leave-one-out@logprob") == "leave-one-out@logprob"
     with pytest.raises(UnknownName, match="Did you mean 'advantage'"):

@@ -51,7 +51,7 @@ def made(name: str = "gpt2", prompt: str | None = PROMPT, **options) -> hw.Gener
 
 
 @pytest.mark.crossed
-@pytest.mark.parametrize("method", ["lrp", "lrp-query", "lrp-language", "lrp-halves"])
+@pytest.mark.parametrize("method", ["lrp", "lrp-query", "lrp-language", "lrp-halves", "lrp-seq2seq"])
 @pytest.mark.parametrize("score", ["logit", "logprob", "contrast"])
 @pytest.mark.parametrize("name", [*DECODERS, *SEQ2SEQ])
 def test_the_ledger_of_every_output_token_closes(name, score, method):

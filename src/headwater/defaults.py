@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 LANGUAGE_METHOD = "lrp-language"  # of language models: those that predict a next token (`engine.kind`)
-ENCODER_DECODER_METHOD = "lrp-halves"  # of those that read with an encoder
+ENCODER_DECODER_METHOD = "lrp-seq2seq"  # of those that read with an encoder
 DEFAULT_METHOD = "lrp"  # of every other model
 TEXT_METHOD = "lrp-difference"  # of other models that read tokens
 GRAPH_METHOD = "lrp-secant(0.02)"  # of models of graphs
@@ -14,8 +14,8 @@ LANGUAGE_BY_KIND = f"{LANGUAGE_METHOD}, or {ENCODER_DECODER_METHOD} for encoder-
 
 
 def is_language_method(name: str) -> bool:
-    """Whether a method's name is that of a default of language models, with values in brackets or without."""
-    return name.partition("(")[0] in (LANGUAGE_METHOD, ENCODER_DECODER_METHOD)
+    """Whether a method is made for language models, with values in brackets or without: it explains their output."""
+    return name.partition("(")[0] in (LANGUAGE_METHOD, ENCODER_DECODER_METHOD, "lrp-halves")
 
 
 METHOD_BY_KIND = (  # for people

@@ -224,7 +224,9 @@ register(make_method("attnlrp", "AttnLRP: softmax keeps its gradient, products h
 QUERY = Demand(RuleSet(frozenset((*ALL, "gamma")), attention="query", gate="half", gamma=0.03))
 register(make_method("lrp-query", "queries take part in attention, gates half each, gamma=0.03", QUERY))
 HALVES = Demand(all_rules(attention="shares(q=0.25,k=0.25,v=0.5)", gate="half"))
-register(make_method("lrp-halves", "for encoder-decoders: shares q 0.25, k 0.25, v 0.5, gates half each", HALVES))
+register(make_method("lrp-halves", "AttnLRP with a ledger that closes: q 0.25, k 0.25, v 0.5, gates half each", HALVES))
+SEQ2SEQ = Demand(all_rules(attention="shares(q=0.2,k=0.4,v=0.4,offset=values)", gate="half"))
+register(make_method("lrp-seq2seq", "for encoder-decoders: q 0.2, k 0.4, v 0.4 and offset, gates half each", SEQ2SEQ))
 
 
 def make_difference(gamma: float = 0.0) -> Method:
