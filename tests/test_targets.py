@@ -189,6 +189,8 @@ def test_answer_span() -> None:
         explain(model, target="positive")
     with pytest.raises(TargetError, match="1 stands before 3"):
         explain(model, target=hw.Span(3, 1))
+    with pytest.raises(TargetError, match=r"a position is the number of a token, or a word of the text, not 1\.5"):
+        explain(model, target=hw.Span(1.5, 3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("output", ["logit", "probability", "log-probability"])
