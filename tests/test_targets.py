@@ -54,6 +54,17 @@ def test_class_by_index_or_name(target: int | str) -> None:
     assert e.score == float(outputs(SENTIMENT).logits[0, 2])
 
 
+def test_classes_of_one_name_are_told_apart_by_their_number() -> None:
+    """One of them stood for all in `probabilities`."""
+    model = built(tf.BertForSequenceClassification, num_labels=3, id2label={0: "other", 1: "good", 2: "other"})
+    e = explain(model, target=2)
+    assert e.target == "other (2)"
+    assert e.probability == pytest.approx(float(outputs(model).logits[0].softmax(-1)[2]))
+    assert set(e.probabilities) == {"other (0)", "good", "other (2)"}
+    with pytest.raises(UnknownName, match=r"Did you mean 'other \(\d\)'"):
+        explain(model, target="other")
+
+
 def test_difference_of_two() -> None:
     e = explain(target="positive - negative")
     logits = outputs(SENTIMENT).logits[0]
