@@ -8,6 +8,7 @@ from typing import get_type_hints
 import pytest
 import torch
 from tiny import tiny, tokenizer
+from transformers import ByT5Tokenizer
 
 import headwater as hw
 from headwater.engine.options import NAMES, ExplainOptions, Options, read_options
@@ -79,9 +80,16 @@ def test_a_place_that_does_not_exist_is_refused_before_any_work():
         ({"batch_size": "4"}, "batch_size is a whole number, not '4'"),
         ({"score": 1}, "score= is a function of the model's output, not 1"),
         ({"tokenizer": "bert-base-uncased"}, "tokenizer= is a tokenizer, not 'bert-base-uncased'"),
+        ({"tokenizer": ByT5Tokenizer()}, "the model knows 0 to 119: the tokenizer is that of another model"),
     ],
 )
 def test_what_an_option_cannot_be_is_said(asked, said):
     """A number as score= was taken for a class."""
     with pytest.raises(UsageError, match=said):
         hw.explain(tiny("bert"), SENTENCE, **{"tokenizer": tokenizer(), **asked})
+
+
+def test_one_method_is_no_list_of_methods():
+    """Its letters were taken for methods."""
+    with pytest.raises(UsageError, match=r"methods=\['lrp'\]"):
+        hw.compare(tiny("bert"), SENTENCE, tokenizer=tokenizer(), methods="lrp")

@@ -54,6 +54,17 @@ def test_class_by_index_or_name(target: int | str) -> None:
     assert e.score == float(outputs(SENTIMENT).logits[0, 2])
 
 
+def test_classes_of_one_name_are_told_apart_by_their_number() -> None:
+    """One of them stood for all in `probabilities`."""
+    model = built(tf.BertForSequenceClassification, num_labels=3, id2label={0: "other", 1: "good", 2: "other"})
+    e = explain(model, target=2)
+    assert e.target == "other (2)"
+    assert e.probability == pytest.approx(float(outputs(model).logits[0].softmax(-1)[2]))
+    assert set(e.probabilities) == {"other (0)", "good", "other (2)"}
+    with pytest.raises(UnknownName, match=r"Did you mean 'other \(\d\)'"):
+        explain(model, target="other")
+
+
 def test_difference_of_two() -> None:
     e = explain(target="positive - negative")
     logits = outputs(SENTIMENT).logits[0]
@@ -189,6 +200,8 @@ def test_answer_span() -> None:
         explain(model, target="positive")
     with pytest.raises(TargetError, match="1 stands before 3"):
         explain(model, target=hw.Span(3, 1))
+    with pytest.raises(TargetError, match=r"a position is the number of a token, or a word of the text, not 1\.5"):
+        explain(model, target=hw.Span(1.5, 3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("output", ["logit", "probability", "log-probability"])

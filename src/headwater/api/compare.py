@@ -55,6 +55,8 @@ def compare(
         >>> [(e.method, e.ledger.closed) for e in c.explanations]
         [('gi', False), ('lrp', True)]
     """
+    if isinstance(methods, str):
+        raise UsageError(f"methods= is a list: methods=[{methods!r}].")
     chosen = None if methods is None else [resolve_method(name) for name in methods]
     if chosen is not None and not chosen:
         raise UsageError("compare needs at least one method.")

@@ -14,6 +14,7 @@ from ..defaults import DEFAULT_METHOD
 from ..errors import HiddenOperation, NotApplicable, UsageError
 from ..inputs.batch import Batch
 from ..inputs.inside_demand import InsideDemand
+from ..inputs.places import check_ids
 from ..inputs.restoring import restores_steps
 from ..inputs.text import find_special_tokens, first_of
 from ..inputs.walking import walk_once
@@ -163,10 +164,14 @@ def check_inside(demand: InsideDemand, method: Method, options: Options) -> None
 
 def run_method(method: Method, run: Run, options: Options) -> Outcome:
     """Runs the method. Only where memory is to be saved does the run pass through the memory policy."""
-    if not options.saves_memory:
-        return method.run(run)
-    with options.memory.open(run.model) as kept:
-        return method.run(kept(run))
+    try:
+        if not options.saves_memory:
+            return method.run(run)
+        with options.memory.open(run.model) as kept:
+            return method.run(kept(run))
+    except IndexError:
+        check_ids(run.model, run.batch.ids)
+        raise
 
 
 def answer_request(ask: Request, change: Change = keep_run) -> Explanation | list[Explanation]:

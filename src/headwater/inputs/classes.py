@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,7 +78,9 @@ def read_number(label: Any) -> int:
 
 def class_names(config: Any, size: int) -> Names:
     table = getattr(config, "id2label", None) or {}
-    names = [str(table.get(i, f"LABEL_{i}")) for i in range(size)]
+    given = [str(table.get(i, f"LABEL_{i}")) for i in range(size)]
+    counts = Counter(given)
+    names = [f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(given)]  # each is one class
     lower = {name.lower(): i for i, name in reversed(list(enumerate(names)))}
 
     def find(text: str) -> int:

@@ -62,6 +62,19 @@ def find_lookups(model: nn.Module) -> list[nn.Module]:
         return [*sorted(tables, key=lambda table: -table.num_embeddings)[:1]]
 
 
+def check_ids(model: nn.Module, ids: Tensor | None) -> None:
+    """Refuses tokens that the model has no row for. Asked where it failed: some models put others in their place."""
+    rows = [table.num_embeddings for table in find_lookups(model) if isinstance(table, nn.Embedding)]
+    if ids is None or not rows:
+        return
+    wrong = ids[(ids < 0) | (ids >= min(rows))].tolist()
+    if wrong:
+        raise InputError(
+            f"there is the token id {wrong[0]}, and the model knows 0 to {min(rows) - 1}: the tokenizer is that of "
+            "another model, or got tokens that the model has not (model.resize_token_embeddings(len(tokenizer)))."
+        )
+
+
 def find_places(model: nn.Module, at: str) -> list[nn.Module]:
     """The modules whose outputs are the inputs to be explained."""
     if at not in PLACES:

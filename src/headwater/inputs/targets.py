@@ -327,6 +327,8 @@ def real_outputs(batch: Batch, logits: Tensor) -> Tensor:
 
 def nth(real: Tensor, position: int) -> Tensor:
     """The n-th real position of a padded row."""
+    if not hasattr(position, "__index__"):
+        raise TargetError(f"a position is the number of a token, or a word of the text, not {position!r}.")
     places = real.nonzero().flatten()
     if not -len(places) <= position < len(places):
         raise TargetError(f"no position {position}: the sample has {len(places)} tokens.")
