@@ -531,6 +531,8 @@ def test_saving_by_ending_or_all(tmp_path):
     assert {f"{g.name}: {g.mentions:,} mentions" for g in found.groups} <= set(words)
     with pytest.raises(UsageError, match=r"ends in none of \.html, \.json, \.csv"):
         found.save(tmp_path / "p.pdf")
+    (tmp_path / "audit.v2").mkdir()
+    assert [file.name for file in found.save(tmp_path / "audit.v2")] == ["page.html", "audit.json", "mentions.csv"]
 
 
 def test_histograms_count_everything():
@@ -585,6 +587,20 @@ def test_the_command_prints_writes_and_warns(application, files, tmp_path):
     coloured = application(*asked, env=terminal).stdout
     assert "\x1b[" in coloured
     assert "women - few" in coloured
+
+
+def test_what_is_read_is_not_written_over(application, files, tmp_path):
+    """Texts and groups were replaced by the results."""
+    _, groups = files
+    (tmp_path / "out").mkdir()
+    texts = tmp_path / "out" / "mentions.csv"
+    texts.write_text("text\n" + "\n".join(corpus()) + "\n", encoding="utf-8")
+    for read, out in ((texts, texts), (groups, groups), (texts, texts.parent)):
+        before = read.read_bytes()
+        done = application("--data", str(texts), "--groups", str(groups), "--method", "gi", "--out", str(out))
+        assert done.exit_code == 2
+        assert f"{read.name} is read" in done.stderr.replace("\n", "")
+        assert read.read_bytes() == before
 
 
 def test_the_command_refuses_in_one_line(application, files, tmp_path):

@@ -458,6 +458,29 @@ def test_what_is_no_explanation_is_not_recommended_and_few_prompts_are_said():
     )
 
 
+def test_what_chance_is_above_is_not_recommended():
+    found = made({"random": 9, "gi": 3}, prompts=5)
+    assert found.recommended is None
+    assert found.best == "gi"
+    assert found.sentence == (
+        "None can be recommended: gi is the best of these explanations, and it is below random in 4 of 4 columns, "
+        "above in none (5 prompts per set, too few to be sure)."
+    )
+    assert made({"random": 3, "gi": 9}).recommended == "gi"
+
+
+def test_one_method_alone_is_minus_nothing():
+    assert len(faithfulness_tables(made({"gi": 3}))) == 1
+
+
+def test_prompts_of_your_own_have_no_sets_and_no_halves(tmp_path):
+    own = tmp_path / "mine.jsonl"
+    own.write_text('{"prompt": "the capital of france is"}')
+    for ignored in ({"sets": ["ioi"]}, {"half": "report"}):
+        with pytest.raises(UsageError, match="leave out sets="):
+            measure_faithfulness(talker("llama"), speaker(), [LOW], prompts=own, methods=["random"], **ignored)
+
+
 def test_a_dear_method_is_named_beside_the_one_to_use():
     found = made({"attnlrp": 3, "lrp-query": 6, "contextcite(32)": 9}, {"contextcite(32)": 33.0})
     assert found.recommended == "lrp-query"
@@ -698,6 +721,9 @@ def test_what_was_kept_is_read_again_without_the_model(made_up, monkeypatch, tmp
     with pytest.raises(UsageError, match="unpack it first"):
         measure_faithfulness(model, speaker(), [LOW], sets=sets, methods=methods, count=3, out=packed)
     assert CliRunner().invoke(app, ["faithfulness", "--read", str(out), "--out", str(out)]).exit_code == 2
+    told = CliRunner().invoke(app, ["faithfulness", "--read", str(out), "--half", "report", "--dtype", "float32"])
+    assert told.exit_code == 2
+    assert "leave out --half, --dtype" in told.stderr
 
 
 def test_reading_leaves_out_prompts_that_lack_a_method_and_rows_of_another_version(made_up, tmp_path):
@@ -707,8 +733,10 @@ def test_reading_leaves_out_prompts_that_lack_a_method_and_rows_of_another_versi
     out.write_text("\n".join(lines[:-1]))  # interrupted before the last row
     assert [column.prompts for column in read_faithfulness(out).columns] == [2] * 4
     assert [column.prompts for column in read_faithfulness(out, methods=[LATER]).columns] == [3] * 4
-    with pytest.raises(DataError, match="no prompt with a row of every method"):
+    with pytest.raises(UnknownName, match=r"no row in .*Known: 'later-words', 'random'"):
         read_faithfulness(out, methods=["gi"])
+    with pytest.raises(UnknownName, match=r"no set of prompts in .*Known: 'ioi'"):
+        read_faithfulness(out, sets=["known1000"])
     out.write_text(out.read_text().replace("single-token 2", "single-token 1"))
     with pytest.raises(DataError, match="single-token 2 now"):
         read_faithfulness(out)

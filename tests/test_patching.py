@@ -279,6 +279,20 @@ def test_a_difference_is_of_one_answer_whatever_it_is_called() -> None:
     assert found.other.score == pytest.approx(float(run(tagger, two)[0, find_word(two), best[one]]))
 
 
+def test_a_difference_of_tensors_and_what_has_none() -> None:
+    one, two = (
+        torch.randn(1, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(n)) for n in (1, 2)
+    )
+    found = hw.difference(tiny("vit"), {"pixel_values": one}, {"pixel_values": two}, inside="layers", method="lrp")
+    assert found.ledger("layer 0").closed
+    assert found.clean.target == found.other.target
+    for changed, said in (({"inside": []}, "no parts were named"), ({"window": True}, "use truncate=")):
+        with pytest.raises(UsageError, match=said):
+            hw.difference(tiny("bert"), ONE, TWO, **{"inside": "layers", "tokenizer": tokenizer(), **changed})
+    with pytest.raises(UsageError, match="two inputs"):
+        hw.difference(tiny("bert"), [ONE, TWO], TWO, inside="layers", tokenizer=tokenizer())
+
+
 def run(model: nn.Module, text: str) -> Tensor:
     with torch.no_grad():
         logits: Tensor = model(**tokenizer()(text, return_tensors="pt")).logits

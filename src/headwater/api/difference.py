@@ -18,11 +18,13 @@ from ..inputs.walking import walk_once
 from ..methods.perturbation import fix_target
 from ..methods.registry import Method
 from ..results.explanation import Explanation
-from ..results.inside import CutLedger, Inside, NodeGroup
+from ..results.inside import KINDS, CutLedger, Inside, NodeGroup
 from ..results.patching import InsideDifference
 from .explain import explain
 from .patch import make_one_run, run_with_swaps
 from .requests import Model, make_request
+
+TWO = "a difference is that of two inputs: pass one sample and another."
 
 
 @restores
@@ -60,23 +62,31 @@ def difference(
         >>> d.ledger("layer 0").closed
         True
     """
+    if InsideDemand.read(inside) is None:
+        raise UsageError(f"no parts were named: inside= takes {', '.join(KINDS)}, or modules by name.")
     ask = make_request(model, clean, **options)
-    readers = {"tokenizer": ask.options.tokenizer, "processor": ask.options.processor}
+    if ask.options.window:
+        raise UsageError("a difference is of one pass for each input, and window= makes several: use truncate=.")
+    options["tokenizer"], options["processor"] = ask.options.tokenizer, ask.options.processor
     if options.get("score") is None:
         options["target"] = fix_answer(ask)
-    one, two = (
-        explain(ask.model, text, inside=inside, method=method, **{**options, **readers}) for text in (clean, other)
-    )
-    if not isinstance(one, Explanation) or not isinstance(two, Explanation):
-        raise UsageError("a difference is that of two inputs: pass one text and another.")
+    one, two = (take_one(explain(ask.model, text, inside=inside, method=method, **options)) for text in (clean, other))
     return InsideDifference(one, two, subtract(one, two))
+
+
+def take_one(found: Explanation | list[Explanation]) -> Explanation:
+    """The explanation of one sample, also of a batch of one."""
+    several = found if isinstance(found, list) else [found]
+    if len(several) != 1:
+        raise UsageError(TWO)
+    return several[0]
 
 
 def fix_answer(ask: Request) -> Target:
     """The target of a difference by number, as it is for the first input: a name or None may mean another for each."""
     with walk_once():
         session = Session.open(ask.model, ask.options)
-        run = make_one_run(session, ask, "a difference is of two inputs: pass one text and another.")
+        run = make_one_run(session, ask, TWO)
         _, out = run_with_swaps(run, InsideDemand(frozenset()), {}, keeps=False)
         asked, fixed = ask.options.target, fix_target(run.read, out, run.batch).target
     if not isinstance(fixed, Token) or isinstance(asked, Span):

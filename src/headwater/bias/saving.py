@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import UsageError
@@ -23,7 +24,7 @@ NAMES = {".html": "page.html", ".json": "audit.json", ".csv": "mentions.csv"}
 def save_audit(audit: BiasAudit, path: str | Path) -> list[Path]:
     """One file by its ending, or page, results and mentions into a directory; says what was written."""
     path = check_path(path)
-    files = {suffix: path / name for suffix, name in NAMES.items()} if not path.suffix else {path.suffix.lower(): path}
+    files = name_files(path)
     try:
         next(iter(files.values())).parent.mkdir(parents=True, exist_ok=True)
         for suffix, file in files.items():
@@ -33,10 +34,23 @@ def save_audit(audit: BiasAudit, path: str | Path) -> list[Path]:
     return list(files.values())
 
 
-def check_path(path: str | Path) -> Path:
-    """A path whose ending says what to write, refused before any work where it does not."""
+def name_files(path: Path) -> dict[str, Path]:
+    """What is written, by its ending: one file, or three into a directory."""
+    if path.suffix and not path.is_dir():
+        return {path.suffix.lower(): path}
+    return {suffix: path / name for suffix, name in NAMES.items()}
+
+
+def check_path(path: str | Path, read: Iterable[str | Path] = ()) -> Path:
+    """A path whose ending says what to write, refused before any work where it does not.
+
+    What is `read` is not written over.
+    """
     if Path(path).suffix and Path(path).suffix.lower() not in WRITERS and not Path(path).is_dir():
         raise UsageError(f"{path} ends in none of {', '.join(WRITERS)}; without an ending it is a directory.")
+    for file in name_files(Path(path)).values():
+        if file.exists() and any(os.path.exists(one) and file.samefile(one) for one in read):
+            raise UsageError(f"{file} is read, and would be written over: name another file.")
     return Path(path)
 
 

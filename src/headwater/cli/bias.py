@@ -102,7 +102,7 @@ def command(
         from headwater.bias.saving import check_path
 
         if out is not None:
-            check_path(out)
+            check_path(out, (data, groups))
     found = audit_bias(
         loaded,
         data,

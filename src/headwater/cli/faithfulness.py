@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headwater.evaluation.language.faithfulness import Faithfulness
     from headwater.viz.tables import Table
 
+MODEL, PROTOCOL, HALF = "smollm2", "single-token", "choose"
 EXAMPLES = (
     "headwater faithfulness --model smollm2 --quick",
     "headwater faithfulness -m smollm2 --methods lrp-language,gi --out study",
@@ -27,12 +28,10 @@ EXAMPLES = (
 
 @options.takes_groups
 def command(
-    model: Annotated[str, typer.Option("--model", "-m", help="A language model, as for `headwater generate`.")] = (
-        "smollm2"
-    ),
+    model: Annotated[str, typer.Option("--model", "-m", help="A language model, as for `headwater generate`.")] = MODEL,
     protocol: Annotated[
         str, typer.Option(help="How it is measured, separated by commas: single-token, agreement, needles, hotpot.")
-    ] = "single-token",
+    ] = PROTOCOL,
     data: Annotated[
         str | None, typer.Option(help="Sets of prompts, separated by commas: known1000, ioi, … Default: all.")
     ] = None,
@@ -41,7 +40,7 @@ def command(
     ] = None,
     half: Annotated[
         str, typer.Option(help="Which half of the prompts: choose, to try settings on; report, to be looked at once.")
-    ] = "choose",
+    ] = HALF,
     methods: Annotated[
         str | None, typer.Option(help="Methods, separated by commas; see `headwater methods`. Default: a list.")
     ] = None,
@@ -72,8 +71,13 @@ def command(
     """
     if picture is not None and picture.suffix.lower() != ".svg":
         raise UsageError(f"the picture is written as SVG: name a file that ends in .svg, not {picture.name}.")
-    if read is not None and (out is not None or prompts is not None):
-        raise UsageError("--read makes the table of a file that is there: --out and --prompts are for new rows.")
+    if read is not None:
+        new = {"--out": out, "--prompts": prompts, "--quick": quick, "--seed": seed}
+        new |= {"--protocol": protocol != PROTOCOL, "--half": half != HALF, "--model": model != MODEL}
+        new |= {f"--{name.replace('_', '-')}": given for name, given in vars(loading).items()}
+        given = [name for name, one in new.items() if one]
+        if given:
+            raise UsageError(f"--read makes the table of a file that is there: leave out {', '.join(given)}.")
     names = split_names(methods) if methods else None
     if read is not None:
         found = read_study(read, data, names, count)
@@ -81,14 +85,14 @@ def command(
         loaded, tokenizer = load_writer(model, loading)
         with waiting("reading the prompts"):
             from headwater.evaluation.language import study
-        sets = split_names(data) if data else list(study.QUICK_SETS) if quick and prompts is None else None
         rules = split_names(protocol)
+        usual = list(study.QUICK_SETS) if quick and prompts is None else None
         with interruptions(out):
             found = study.measure_faithfulness(
                 loaded,
                 tokenizer,
                 rules,
-                sets=sets if data else study.sets_within(rules, sets),
+                sets=split_names(data) if data else study.sets_within(rules, usual),
                 prompts=prompts,
                 half=half,
                 methods=names,

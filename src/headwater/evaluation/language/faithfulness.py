@@ -24,7 +24,8 @@ from .protocols import LanguageProtocol, ProtocolColumn
 
 PEER = "attnlrp"
 REFERENCES = (PEER, LATER)
-NO_EXPLANATIONS = ("random", LATER)  # in the table to be beaten, never recommended
+CHANCE = "random"
+NO_EXPLANATIONS = (CHANCE, LATER)  # in the table to be beaten, never recommended
 AFFORDABLE = 10.0  # forward passes: a method that takes more is named beside the one to use, not in its place
 FEW = 20  # prompts of a set: with fewer, an interval says little
 DEFINED_BY = {"rho": "leave-one-out"}  # a column that measures agreement with a method ranks the others
@@ -143,23 +144,31 @@ class Faithfulness:
         return middle.median(ratios) if ratios else None
 
     def verdict(self, method: str) -> Verdict:
-        mine = [column for column in self.columns if method in column.values]
-        better: dict[str, list[str | None]] = {
-            other: [column.difference(method, other).better for column in mine if other in column.values]
-            for other in REFERENCES
-            if other != method and other in self.methods
-        }
+        stands = {o: self.stand(method, o) for o in REFERENCES if o != method and o in self.methods}
         return Verdict(
             method,
             len(self.columns),
-            sum(method in column.leaders for column in mine),
-            {other: found.count(method) for other, found in better.items()},
-            {other: found.count(other) for other, found in better.items()},
+            sum(method in column.leaders for column in self.columns),
+            {other: above for other, (above, _) in stands.items()},
+            {other: below for other, (_, below) in stands.items()},
             self.cost(method),
         )
 
-    @cached_property
+    def stand(self, method: str, other: str) -> tuple[int, int]:
+        """In how many columns a method is above another one, and in how many below: intervals away from zero."""
+        both = [column for column in self.columns if method in column.values and other in column.values]
+        better = [column.difference(method, other).better for column in both]
+        return better.count(method), better.count(other)
+
+    @property
     def recommended(self) -> str | None:
+        """The best explanation, unless an order by chance is above it more often than below."""
+        if self.best is None or self.stand(self.best, CHANCE)[1] > self.stand(self.best, CHANCE)[0]:
+            return None
+        return self.best
+
+    @cached_property
+    def best(self) -> str | None:
         """Of the explanations that take at most ten forward passes, the one that leads in most columns.
 
         Where several do: the one that is above the references most often, net of below; then the best mean place.
@@ -184,9 +193,15 @@ class Faithfulness:
     @property
     def sentence(self) -> str:
         """Which method to use for this model, and how sure that is."""
-        if self.recommended is None:
+        if self.best is None:
             return "No explanation was measured, so none can be recommended."
-        chosen = self.verdict(self.recommended)
+        chosen = self.verdict(self.best)
+        if self.recommended is None:
+            higher, lower = self.stand(self.best, CHANCE)
+            return (
+                f"None can be recommended: {self.best} is the best of these explanations, and it is below {CHANCE} in "
+                f"{lower} of {chosen.columns} columns, above in {higher or 'none'} ({self.count_prompts()})."
+            )
         parts = [f"first or level with the first in {chosen.leads} of {chosen.columns} columns"]
         for other in chosen.above:
             away = " with the interval away from zero" if len(parts) == 1 else ""
@@ -203,7 +218,8 @@ class Faithfulness:
     def count_prompts(self) -> str:
         counts = sorted({column.prompts for column in self.columns})
         said = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        return f"{said} prompts per set" + (", too few to be sure" if counts[0] < FEW else "")
+        few = ", too few to be sure" if counts[0] < FEW else ""
+        return f"{said} prompt{'' if said == '1' else 's'} per set{few}"
 
     def faithfulness(self, method: str) -> float | None:
         """The mean over sets of what disruption and recovery give, in both ways to take a word out."""

@@ -26,7 +26,7 @@ from .asking import LATER, SCORE_MARK, AnsweringModel
 from .catalogue import DEFAULT_PROTOCOLS, protocol_of_rows, resolve_language_protocol
 from .faithfulness import Faithfulness, FaithfulnessRow
 from .flashtrace import FLASHTRACE
-from .prompts import OWN, PromptCase, seed_of
+from .prompts import HALVES, OWN, PromptCase, seed_of
 from .protocols import CaseSet, LanguageProtocol, PosedCase
 
 __all__ = ["measure_faithfulness", "read_faithfulness"]
@@ -82,7 +82,7 @@ def measure_faithfulness(
         protocols: names, with choices in brackets, or protocols.
         sets: some of the protocols' sets of prompts; None is all.
         prompts: a file of JSON lines with a prompt and an answer, in place of the sets.
-        half: "choose", to try settings on, or "report", to be looked at once.
+        half: "choose", to try settings on, or "report", to be looked at once. Your own prompts have no halves.
         methods: None is the rows that a table always has; those of them that are not known here are left out, and `say`
             hears it.
         count: prompts that are kept of each set.
@@ -173,6 +173,11 @@ def read_faithfulness(
     rows = [replace(row, protocol=str(rules[row.protocol])) for row in rows]
     names = None if methods is None else resolve_rows(methods)
     wanted = None if sets is None else list(sets)
+    has_sets, has_methods = ({getattr(row, name): None for row in rows} for name in ("data", "method"))
+    for kind, asked, known in (("set of prompts", wanted, has_sets), ("row", names, has_methods)):
+        for name in asked or ():
+            if name not in known:
+                raise UnknownName(f"{kind} in {path}", name, known)
     tasks = dict.fromkeys((row.protocol, row.data) for row in rows if wanted is None or row.data in wanted)
     parts = [[row for row in rows if (row.protocol, row.data) == task] for task in tasks]
     kept = [row for part in parts for row in complete_rows(part, names, count)]
@@ -223,6 +228,11 @@ def read_tasks(
 ) -> Iterator[Task]:
     """Every set under its protocol; a set that no protocol has is an error."""
     if own is not None:
+        if sets is not None or half != HALVES[0]:
+            raise UsageError(
+                "prompts of your own stand in the place of the sets and of their halves: leave out sets= (--data) and "
+                "half=."
+            )
         for rule in rules:
             if not rule.takes_own:
                 raise UsageError(f"{rule.name} needs data of its own kind; prompts of your own go to single-token.")

@@ -14,10 +14,12 @@ def faithfulness_headline(found: Faithfulness) -> str:
 
 
 def faithfulness_tables(found: Faithfulness) -> list[Table]:
-    """One per set, then how the method to use stands to the references."""
+    """One per set, then how the best method stands to the references."""
     sets = dict.fromkeys((column.protocol, column.data) for column in found.columns)
     tables = [set_table(found, [c for c in found.columns if (c.protocol, c.data) == one]) for one in sets]
-    return tables + ([reference_table(found, found.recommended)] if found.recommended is not None else [])
+    if found.best is not None and len(found.methods) > 1:
+        tables.append(reference_table(found, found.best))
+    return tables
 
 
 def set_table(found: Faithfulness, columns: list[TableColumn]) -> Table:
@@ -29,7 +31,7 @@ def set_table(found: Faithfulness, columns: list[TableColumn]) -> Table:
         cost = found.cost(method)
         cells = [write_cell(column, method) for column in columns]
         rows.append((method, *cells, "—" if cost is None else f"{cost:.1f}"))
-    title = f"{first.data}, {first.prompts} prompts, {first.protocol}"
+    title = f"{first.data}, {first.prompts} prompt{'' if first.prompts == 1 else 's'}, {first.protocol}"
     note = "means with 95 % intervals over prompts; * first, or level with the first"
     return Table(title, ("method", *heads, "x forward"), rows, note, left=1)
 
