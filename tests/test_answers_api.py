@@ -22,7 +22,7 @@ from headwater.cli import app
 from headwater.engine import propagate
 from headwater.errors import InputError, UsageError
 from headwater.inputs.documents import Material
-from headwater.results.answer_report import describe_change
+from headwater.results.answer_report import Citation, describe_change, judge_sources
 from headwater.results.sentences import find_sentences
 from headwater.viz.answer_page import page
 
@@ -518,3 +518,10 @@ def test_a_report_is_a_value_that_goes_through_json():
 )
 def test_a_change_is_said_in_plain_words(before, after, said):
     assert describe_change(math.log(before), math.log(after)) == said
+
+
+def test_a_small_change_is_told_from_the_number_of_the_source():
+    span = ask().sentence(0)
+    source = Citation(0, 0, 0, "x", 1.0, 0.5, before=math.log(0.16), drop=math.log(0.16 / 0.13), sure=1.0)
+    said = "".join(part.text for part in judge_sources(span, [source], ["tower"]))
+    assert said == "rests on no single sentence of a document; without tower, sentence 1: 16 % → 13 %"

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from test_injection import ARMED, harmless, one_token, opens_harmlessly
 
 import headwater as hw
 from headwater.results.answer_report import describe_change
+from headwater.viz import answer_page, generation
 from headwater.web.models import Loaded
 from headwater.web.server import serve_in_thread
 
@@ -253,6 +255,27 @@ def test_the_saved_page_works_alone_by_pointer_and_keyboard(watched, window, hom
     assert re.match(r"Sentence 2 of the answer without one, sentence 2: .+", read.locator("#left").inner_text())
     assert read.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert serious(read) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_words_without_end_make_no_saved_page_scroll_sideways(window, tmp_path, width):
+    model, long = talker("gpt2"), "w" * 400
+    found = hw.explain_answer(
+        model, "the capital is", tokenizer=speaker(), documents={long: f"{long}. it is.", "": "Paris"}, answer=ANSWER
+    )
+    report = found.report()
+    spans = tuple(replace(span, text=long) for span in report.spans)
+    made = found.tokens()
+    made = replace(made, pieces=(*(long for _ in made.pieces),), targets=(long,) * len(made))
+    pages = [answer_page.page(replace(report, question=long, spans=spans)), generation.page(made)]
+    for number, drawn in enumerate(pages):
+        file = tmp_path / f"{number}.html"
+        file.write_text(drawn, encoding="utf-8")
+        page = window(viewport={"width": width, "height": 900}, offline=True).page
+        page.goto(file.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        shot(page, f"long-words-{number}-{width}")
 
 
 def hostile_speaker() -> Loaded:

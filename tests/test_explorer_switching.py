@@ -148,6 +148,27 @@ def test_a_step_back_puts_a_word_back_and_closes_a_head(watched, home):
     page.locator(".head-card h2").wait_for()
 
 
+def test_a_link_and_a_step_back_know_which_sources_are_left_out(watched, home):
+    page = watched.page
+    answered(page, home)
+    page.locator(".source").first.click()
+    page.locator("#panel-answer .test h3").wait_for()
+    page.locator(".source").nth(2).click()
+    assert page.locator(".source.masked").count() == 2
+    link = page.url
+    page.go_back()
+    page.wait_for_function("() => document.querySelectorAll('.source.masked').length === 1")
+    page.goto("about:blank")
+    page.goto(f"{link}|7,7|x")
+    page.locator("#panel-answer .test h3").wait_for()
+    said = page.locator("#panel-answer .test .found").inner_text()
+    assert said.startswith("Sentence 1 of the answer without paris, sentence 1 and film, sentence 1: ")
+    assert page.locator(".source.masked").count() == 2
+    page.locator("#answer").click()  # asked anew, with all of them
+    page.wait_for_function("() => document.querySelectorAll('.source.masked').length === 0")
+    assert "al=" not in page.url
+
+
 def test_an_answer_whose_sources_cannot_be_read_says_so(watched, home):
     page = watched.page
     fail(page, "answer/sources")

@@ -165,7 +165,7 @@ def judge_sources(span: SpanExplanation, sources: Sequence[Citation], documents:
     name = Phrase(label_source(documents[best.document], best.source), named=True)
     change = describe_change(best.before, best.after)
     if best.drop < MATTERS:
-        return Phrase("rests on no single sentence of a document; without "), name, Phrase(f" {change}")
+        return Phrase("rests on no single sentence of a document; without "), name, Phrase(f": {change}")
     return Phrase("rests on "), name, Phrase(f"; without it {change}")
 
 

@@ -26,7 +26,7 @@ def page(report: AnswerReport, *, left_out: LeftOut | None = None, title: str = 
     body = (
         f'<article aria-labelledby="answer">\n<h2 id="answer">{escape(question)}</h2>\n{facts_list(facts)}\n'
         '<p class="hint">Point at a sentence of the answer, tap it, or reach it with Tab and the arrow keys: its '
-        "sources light up. Enter or a tap keeps it. A source that is pressed says what its loss does.</p>\n"
+        "sources light up. Enter or a tap keeps it. Press a source to read what happens without it.</p>\n"
         f"{_left_out(report, left_out)}"
         f'<div class="pair">{_documents(report)}{_answer(report)}<svg class="lines" aria-hidden="true"></svg></div>\n'
         '<p id="left" class="verdict" role="status"></p>\n'

@@ -250,5 +250,6 @@ thead th { color: var(--soft); font-size: .85rem; }
 td { white-space: nowrap; } tfoot th, tfoot td { border-top: 1px solid var(--line); font-weight: 600; }
 .sheet { overflow-x: auto; margin: 1rem 0; } .sheet svg { display: block; background: #fff; }
 summary { cursor: pointer; color: var(--soft); padding: .25rem 0; } .open { font-weight: 600; }
-.verdict { font-size: 1.15rem; margin: .5rem 0; overflow-wrap: anywhere; } .verdict strong { font-weight: 650; }
+h2, h3, dd, li, p, small { overflow-wrap: anywhere; }
+.verdict { font-size: 1.15rem; margin: .5rem 0; } .verdict strong { font-weight: 650; }
 """

@@ -100,9 +100,15 @@ export class AnswerView extends View {
       this.count.value = state.get('an', '60');
       this.documents.set(this.kept());
     }
-    if (!fresh && !other) { if (this.found) this.lines(); return; }
+    const left = state.list('al');
+    if (!fresh && !other) {
+      if (!this.found) return;
+      if (left.join('|') !== [...this.leftOut].join('|')) this.restore(left);
+      this.lines();
+      return;
+    }
     if (!state.get('question')) { this.status.say(`${this.model.name} answers when it is asked.`); return; }
-    if (!this.found || JSON.stringify(this.body()) !== this.asked) this.ask();
+    if (!this.found || JSON.stringify(this.body()) !== this.asked) this.ask(left);
     else this.lines();
   }
 
@@ -123,14 +129,15 @@ export class AnswerView extends View {
     };
   }
 
-  async ask() {
+  // `left` are sources that a link leaves out: "0,1" is the second sentence of the first document.
+  async ask(left = []) {
     if (!this.box.value.trim()) { this.latest.stop(); this.status.say(''); this.clear('There is no question: type one, or choose an example.'); return; }
     const count = Number(this.count.value);
     if (!Number.isInteger(count) || count < 1 || count > NEW) { this.status.fail(`New tokens: a whole number from 1 to ${NEW}, please.`); return; }
     const letters = this.documents.values().reduce((sum, { text }) => sum + [...text].length, 0);
     if (letters > LETTERS) { this.status.fail(`All documents together may have ${LETTERS.toLocaleString('en')} characters, and these have ${letters.toLocaleString('en')}.`); return; }
     this.asked = JSON.stringify(this.body());
-    state.set({ question: this.box.value, docs: JSON.stringify(this.documents.values().map(({ name, text }) => [name, text])), given: this.given.value, an: this.count.value === '60' ? '' : this.count.value });
+    state.set({ question: this.box.value, docs: JSON.stringify(this.documents.values().map(({ name, text }) => [name, text])), given: this.given.value, an: this.count.value === '60' ? '' : this.count.value, al: left });
     this.renewed(BOXES);
     this.checking.stop();
     const body = this.body();
@@ -142,6 +149,7 @@ export class AnswerView extends View {
     Object.assign(this, { found, sent: body, checked: null });
     this.missing.clear(this.results);
     this.draw();
+    if (left.length) this.restore(left);
     const checked = await this.checking.run((options) => post('/api/answer/sources', body, options));
     if (!checked || this.sent !== body) return;
     this.checked = checked;
@@ -251,7 +259,14 @@ export class AnswerView extends View {
 
   leave(source) {
     const key = source.dataset.source;
-    if (!this.leftOut.delete(key)) this.leftOut.add(key);
+    this.restore(this.leftOut.has(key) ? [...this.leftOut].filter((one) => one !== key) : [...this.leftOut, key]);
+  }
+
+  // Leaves out these sources and no others; what names none is passed over.
+  restore(left) {
+    const known = new Set(this.sources.map((one) => one.dataset.source));
+    this.leftOut = new Set(left.filter((one) => known.has(one)));
+    state.set({ al: [...this.leftOut] });
     this.sources.forEach((one) => {
       one.classList.toggle('masked', this.leftOut.has(one.dataset.source));
       one.setAttribute('aria-pressed', String(this.leftOut.has(one.dataset.source)));
@@ -276,19 +291,13 @@ export class AnswerView extends View {
   // What leaving sources out did to the sentence that is lit up, and to the whole answer.
   test() {
     if (!this.leftOut.size) { this.tested.replaceChildren(); return; }
-    const back = h('p', {}, h('button', { type: 'button', className: 'quiet', onclick: () => this.putBack() }, 'Put all sources back'));
+    const back = h('p', {}, h('button', { type: 'button', className: 'quiet', onclick: () => this.restore([]) }, 'Put all sources back'));
     if (!this.moved) { this.tested.replaceChildren(h('p', { className: 'soft' }, this.unread ?? 'reading the same answer again …'), this.unread ? back : ''); return; }
     this.tested.replaceChildren(
       h('h3', {}, 'Put to the test'),
       h('p', { className: 'found' }, `Sentence ${this.shown + 1} of the answer without `, h('strong', {}, this.moved.name), ': ', h('b', { className: 'change' }, this.moved.sentences[this.shown])),
       h('p', { className: 'soft' }, `The whole answer: ${this.moved.change}`),
       back);
-  }
-
-  putBack() {
-    this.leftOut.clear();
-    this.sources.forEach((one) => { one.classList.remove('masked'); one.setAttribute('aria-pressed', 'false'); });
-    this.without();
   }
 
   repaint() { if (this.found) this.lines(); }
