@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import arguments, tiny, tokenizer
+import transformers as tf
+from tiny import arguments, randomised, tiny, tokenizer
 from torch import Tensor, nn
 
 import headwater as hw
@@ -217,6 +218,21 @@ def test_shapley_values_are_complete_and_occlusion_is_by_hand() -> None:
             ids[0, place] = tokenizer().unk_token_id
             without = tiny("bert")(**{**fields, "input_ids": ids}).logits[0]
             assert float(e.relevance[place]) == pytest.approx(float(whole[label] - without[label]), abs=1e-6)
+
+
+def test_a_classifier_that_takes_one_text_at_a_time_is_not_run_on_copies() -> None:
+    """GPT-2's refuses a batch where its configuration names no padding: a comparison ended in a ValueError."""
+    pytest.importorskip("captum")
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 120, "n_positions": 64}
+    model = randomised(
+        tf.GPT2ForSequenceClassification(tf.GPT2Config(**sizes, bos_token_id=2, eos_token_id=3)).double()
+    )
+    found = hw.compare(model, "a dull film", tokenizer=tokenizer(), methods=["lrp", "occlusion"])
+    assert [e.method for e in found.explanations] == ["lrp"]
+    (refused,) = found.refused
+    assert "model.config.pad_token_id = tokenizer.pad_token_id" in refused[1]
+    model.config.pad_token_id = tokenizer().pad_token_id
+    assert hw.explain(model, "a dull film", tokenizer=tokenizer(), method="occlusion").method == "occlusion"
 
 
 def test_saliency_is_the_size_of_the_gradient() -> None:

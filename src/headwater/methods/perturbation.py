@@ -33,7 +33,16 @@ class Function:
     sequence_first: bool = False  # the model has positions before samples; here samples come first, as everywhere
 
     def __call__(self, x: Tensor) -> Tensor:
-        score: Tensor = self.read(*self.run_copies(x)).score
+        try:
+            out, widened = self.run_copies(x)
+        except ValueError as error:
+            if len(x) == 1:
+                raise
+            raise NotApplicable(
+                f"this method runs {len(x)} changed copies of the input at once, and the model refuses them: {error} "
+                "A classifier wants to know its padding for that: model.config.pad_token_id = tokenizer.pad_token_id."
+            ) from error
+        score: Tensor = self.read(out, widened).score
         return score
 
     def run_copies(self, x: Tensor) -> tuple[Any, Batch]:
