@@ -872,6 +872,13 @@ def test_the_command_evaluates_and_reports(directory, data, tmp_path):
     assert done.stdout == ""
     assert "<h1>Mine</h1>" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert json.loads(call("report", tmp_path / "out", "--json").stdout) == record
+    done = call("report", tmp_path / "out", "--json", "--out", tmp_path / "other.html")
+    assert json.loads(done.stdout) == record
+    assert (tmp_path / "other.html").stat().st_size > 1000
+    before = (tmp_path / "out" / "samples.parquet").read_bytes()
+    done = call("report", tmp_path / "out", "--out", tmp_path / "out" / "samples.parquet")
+    assert done.exit_code == 2
+    assert (tmp_path / "out" / "samples.parquet").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -881,6 +888,7 @@ def test_the_command_evaluates_and_reports(directory, data, tmp_path):
         (["--protocol", "ali"], "Did you mean 'ali2022'?"),
         (["--label-column", "klass"], "no column 'klass'"),
         (["--measures", "auca"], "no measure called 'auca'"),
+        (["--out", __file__], "test_evaluation.py cannot be written"),
     ],
 )
 def test_the_command_answers_what_it_cannot_do(words, message, directory, data):

@@ -164,6 +164,20 @@ def classifier():
     return randomised(tf.BertForSequenceClassification(tf.BertConfig(**SMALL, num_labels=3)).double())
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_interrupt_says_how_to_go_on(monkeypatch, tmp_path, kept):
+    def stops(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hw, "rank", stops)
+    (tmp_path / "passages.txt").write_text("one\ntwo\n")
+    more = ["--keep", str(tmp_path / "scores")] if kept else []
+    found = CliRunner().invoke(app, ["rank", "one", str(tmp_path / "passages.txt"), *more])
+    assert found.exit_code == 130
+    assert ("scores, and the same command goes on" in found.stderr) == kept
+    assert ("nothing was kept: with --keep" in found.stderr) != kept
+
+
 def test_scores_that_cannot_be_kept(tmp_path):
     with pytest.raises(DataError, match="cannot be written"):
         rank_with(tmp_path / "nowhere" / "scores")

@@ -46,7 +46,8 @@ def rank(
         directions: the rank of the explanations, as `rank` of `explain_similarity`.
         tell: hears how many passages more have been compared.
         keep: a file for the scores; a call that was interrupted goes on where it stopped.
-        options: those of `explain_similarity`, by name; `prompts` is a pair, the query's and the passages'.
+        options: those of `explain_similarity`, by name; `prompts` is a pair, the query's and the passages'. A
+            classifier of several classes needs `target`: passages are in the order of one class.
 
     Returns:
         A `Ranking`, the most similar passage first.

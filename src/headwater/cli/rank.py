@@ -12,7 +12,7 @@ from headwater.errors import DataError
 from headwater.inputs.lines import read_lines
 
 from . import options
-from .screen import print_json, waiting
+from .screen import interruptions, print_json, waiting
 from .similar import MINILM, Dimensions, Dot, Encoder, PoolingName, RankNumber
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def command(
     with waiting("loading"):
         import headwater
         from headwater.evaluation.progress import show_progress
-    with show_progress(len(lines)) as tick:
+    with interruptions(keep, "--keep"), show_progress(len(lines)) as tick:
         found = headwater.rank(
             model,
             query,

@@ -67,14 +67,18 @@ def save_file(file: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def interruptions(out: Path | None) -> Iterator[None]:
-    """Ctrl-C, and the signal by which schedulers end a job, leave what is written in order and say how to go on."""
+def interruptions(out: Path | None, option: str = "--out") -> Iterator[None]:
+    """Ctrl-C, and the signal by which schedulers end a job, leave what is written in order and say how to go on.
+
+    `out` is what was given as the `option` that keeps what is done.
+    """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt as stop:
         kept = f"what is done lies in {out}, and the same command goes on from there"
-        say(f"stopped; {kept if out else 'nothing was kept: with --out the same command goes on where it stopped'}")
+        none = f"nothing was kept: with {option} the same command goes on where it stopped"
+        say(f"stopped; {kept if out else none}")
         raise typer.Exit(INTERRUPTED) from stop
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -49,8 +49,8 @@ class EvaluationDirectory:
 
     def _begin(self) -> None:
         shutil.rmtree(self.path / PARTS, ignore_errors=True)
-        (self.path / SAMPLES).unlink(missing_ok=True)
         try:
+            (self.path / SAMPLES).unlink(missing_ok=True)
             self.path.mkdir(parents=True, exist_ok=True)
             write_state(self.path / RESULT, {"format": FORMAT, "state": "running", "fingerprint": self.fingerprint})
         except OSError as error:
