@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from numbers import Integral
 from typing import Any, TypeVar
 
 __all__ = [
@@ -88,7 +87,7 @@ def check_least(what: str, value: float | None, least: int = 1) -> None:
 
 def check_whole(what: str, value: object) -> None:
     """Refuses what is no whole number."""
-    if not isinstance(value, Integral):
+    if not hasattr(value, "__index__"):
         raise UsageError(f"{what} must be a whole number, not {value!r}.")
 
 
