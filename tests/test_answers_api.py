@@ -357,6 +357,7 @@ def test_hostile_markup_stays_in_its_document(text):
         ({"question": ["the capital is"], "documents": 5}, InputError),
         ({"answer": b"Paris"}, InputError),
         ({"answer": 5}, InputError),
+        ({"methd": "gi"}, UsageError),
         ({"answer": "", "tokenizer": without_template()}, InputError),
         ({"prompt": "a", "chat": []}, UsageError),
         ({"question": None, "chat": 5}, InputError),

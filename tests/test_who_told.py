@@ -11,6 +11,7 @@ from speaker import speaker, talker
 
 import headwater as hw
 from headwater.api.tellers import leave_place_out
+from headwater.errors import UsageError
 from headwater.results.who_told import ToldSentence, WhoTold
 
 approx = pytest.approx
@@ -74,6 +75,11 @@ def test_a_span_of_the_answer_is_asked_about_alone():
     assert told.text == "it was London."
     assert told.log_probability == approx(found.sentence(1).log_probability, abs=1e-9)
     assert json.loads(json.dumps(told.to_dict()))["text"] == told.text
+
+
+def test_a_span_of_another_answer_is_refused():
+    with pytest.raises(UsageError, match="another prompt or answer"):
+        ask().told(ask(answer="Paris was good.").whole())
 
 
 def test_documents_in_a_chat_are_tellers_too():

@@ -174,7 +174,10 @@ class AnswerExplainer:
         Of every role the sentences with most relevance are left out one by one, at most `most` of each.
         """
         most = check_integer("most", most, 0)
-        return find_tellers(self._reader, span or self.whole(), most)
+        asked = span or self.whole()
+        if asked.tokens != tuple(self._text.tokenizer.convert_ids_to_tokens(self._text.ids)):
+            raise UsageError("the span is of another prompt or answer: ask for one of this answer.")
+        return find_tellers(self._reader, asked, most)
 
     def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:
         """All of the answer as one value: every sentence, its sources, and what happens without each document.
@@ -299,7 +302,7 @@ class AnswerExplainer:
         self, bounds: tuple[int, int], explanation: Explanation, reader: SpanReader
     ) -> tuple[SpanExplanation, SpanReader]:
         text, (places, of_token), (start, end) = self._text, self._places, bounds
-        ids = [*text.said.ids, *text.start, *text.output]
+        ids = text.ids
         special = set(text.tokenizer.all_special_ids)
         tokens, pieces = tuple(text.tokenizer.convert_ids_to_tokens(ids)), tuple(text.pieces())
         relevance = explanation.relevance.new_zeros(len(ids))

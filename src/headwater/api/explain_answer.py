@@ -19,7 +19,7 @@ from ..methods import Method
 from .answers import AnswerExplainer
 from .explain_generation import answers_for
 from .generate import GenerationSettings, check_generates, fit_memory, one_score_at_once
-from .output_text import Text, continue_text, tokenise_answer
+from .output_text import Text, check_not_generated, continue_text, tokenise_answer
 from .requests import Model, take_model
 from .token_scores import Contrast, Scoring
 
@@ -158,6 +158,7 @@ def answer_one(
     """One question, or one prompt or chat."""
     check_generates(ready, tokenizer)
     check_handling(sinks=asked.sinks, special=asked.special)
+    check_not_generated(answer, asked.generate)
     scoring = Scoring.of(asked.score, asked.contrast)
     options = asked.options_for(tokenizer, asked.method)
     session = Session.open(ready, options)

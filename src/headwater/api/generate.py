@@ -15,7 +15,7 @@ from ..engine.kind import choose_method
 from ..engine.options import SHOWN, Options, Request, check_handling, read_options
 from ..engine.session import Change, Session, keep_run
 from ..engine.steps import Step
-from ..errors import InputError, ModelError, check_least
+from ..errors import InputError, ModelError, check_least, check_whole
 from ..inputs.places import find_places
 from ..inputs.prompt import Turn, tokenise_prompt
 from ..inputs.targets import Reader
@@ -25,7 +25,7 @@ from ..memory.recompute import Count
 from ..methods import Method
 from ..results.explanation import Explanation
 from ..results.generation import Generation
-from .output_text import Text, check_prompt_length, continue_text, namer, tokenise_answer
+from .output_text import Text, check_not_generated, check_prompt_length, continue_text, namer, tokenise_answer
 from .token_scores import At, Contrast, Noted, Scoring
 
 
@@ -76,7 +76,10 @@ def explain_prompt(
     """One prompt or one chat."""
     scoring = Scoring.of(asked.score, asked.contrast)
     check_handling(sinks=asked.sinks, special=asked.special)
+    if asked.tokens_at_once is not None:
+        check_whole("tokens_at_once", asked.tokens_at_once)
     check_least("tokens_at_once", asked.tokens_at_once)
+    check_not_generated(answer, asked.generate)
     check_generates(model, tokenizer)
     options = asked.options_for(tokenizer, choose_method(asked.method, model))
     session = Session.open(model, options)
@@ -142,7 +145,7 @@ def join_tokens(found: Iterator[tuple[Explanation, Noted]], text: Text, scoring:
     relevance = first.relevance.new_zeros(len(made), count)
     for row, (explanation, _) in zip(relevance, made, strict=True):
         row[: len(explanation.relevance)] = explanation.relevance
-    ids = [*text.said.ids, *text.start, *text.output]
+    ids = text.ids
     special = set(text.tokenizer.all_special_ids)
     source = ("source",) * len(text.said.ids) if text.start and not text.said.chat else text.said.roles
     return Generation(

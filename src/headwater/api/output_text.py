@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..engine.model import where_it_is
-from ..errors import InputError, ModelError, UsageError, check_least
+from ..errors import InputError, ModelError, UsageError, check_least, check_whole
 from ..inputs.batch import Batch, Item
 from ..inputs.prompt import Prompt
 from ..inputs.restoring import seed_torch
@@ -38,6 +38,11 @@ class Text:
     @property
     def said_output(self) -> str:
         return str(self.tokenizer.decode(self.output))
+
+    @property
+    def ids(self) -> list[int]:
+        """Of the prompt, then of the output."""
+        return [*self.said.ids, *self.start, *self.output]
 
     @property
     def prompt(self) -> int:
@@ -81,6 +86,7 @@ def continue_text(
     model: nn.Module, tokenizer: Any, said: Prompt, count: int, options: Mapping[str, Any], seed: int
 ) -> list[int]:
     """What the model says next, by its own `generate`. `seed`: of what it draws, where it samples."""
+    check_whole("max_new_tokens", count)
     check_least("max_new_tokens", count)
     device = where_it_is(model)[0]
     ids = torch.tensor([said.ids], device=device)
@@ -125,6 +131,13 @@ def padding(model: nn.Module) -> dict[str, Any]:
     return {"pad_token_id": end} if getattr(config, "pad_token_id", None) is None and end is not None else {}
 
 
+def check_not_generated(answer: object, options: Mapping[str, Any]) -> None:
+    """Refuses arguments for `generate` where nothing is generated: one may be another's name, misspelt."""
+    if answer is not None and options:
+        names = ", ".join(f"{name}=" for name in options)
+        raise UsageError(f"with answer= nothing is generated, and {names} is neither an option of this nor used.")
+
+
 def tokenise_answer(model: nn.Module, tokenizer: Any, said: Prompt, answer: str | Sequence[int]) -> list[int]:
     """Token ids of a given answer: as it is tokenised after the prompt, where that leaves the prompt's tokens alone."""
     if isinstance(answer, str):
@@ -143,7 +156,7 @@ def tokenise_answer(model: nn.Module, tokenizer: Any, said: Prompt, answer: str 
     return found
 
 
-def read_ids(model: nn.Module, answer: Sequence[int]) -> list[int]:
+def read_ids(model: nn.Module, answer: Sequence[int], what: str = "answer=") -> list[int]:
     """Token ids that the model knows."""
     if isinstance(answer, bytes) or not isinstance(answer, Iterable):
         raise InputError(f"answer= is a text or a list of token ids, not {type(answer).__name__}.")
@@ -152,10 +165,10 @@ def read_ids(model: nn.Module, answer: Sequence[int]) -> list[int]:
     for token in found:
         if not isinstance(token, Integral):
             raise InputError(
-                f"answer= is a text or a list of token ids, in which a {type(token).__name__} has no place."
+                f"{what} is a text or a list of token ids, in which a {type(token).__name__} has no place."
             )
         if token < 0 or (rows is not None and token >= rows):
-            raise InputError(f"answer= has the token id {token}, and the model knows 0 to {(rows or 0) - 1}.")
+            raise InputError(f"{what} has the token id {token}, and the model knows 0 to {(rows or 0) - 1}.")
     return [int(token) for token in found]
 
 

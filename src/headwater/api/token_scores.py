@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ..defaults import LANGUAGE_OUTPUT
-from ..errors import TargetError, UnknownName, UsageError
+from ..errors import TargetError, UnknownName, UsageError, check_whole
 from ..inputs.batch import Batch
 from ..inputs.readouts import ScoreReading, logits_of, mean_logit
 from ..results.generation import OUTPUT_OF, Alternative
 from ..results.readable import SPACE_MARKS
-from .output_text import Text
+from .output_text import Text, read_ids
 
 SCORES = ("logit", "advantage", "logprob", "contrast")
 ALTERNATIVES = 5  # likeliest tokens that are kept of every place
@@ -47,11 +47,14 @@ class Scoring:
         """The token that each output token is set against, where one was named."""
         if isinstance(self.contrast, str):
             return first_difference(text, self.contrast)
-        named = self.contrast or {}
+        named = {} if self.contrast is None else self.contrast
+        if not isinstance(named, Mapping):
+            raise UsageError(f"contrast= is a text, or {{number: text or id}}, not {type(named).__name__}.")
         for number in named:
+            check_whole("the number of an output token in contrast=", number)
             if not 0 <= number < len(text.output):
                 raise TargetError(f"contrast= names output token {number}; there are {len(text.output)}.")
-        return {n: token if isinstance(token, int) else first_token(text, n, token) for n, token in named.items()}
+        return {n: find_token(text, n, token) for n, token in named.items()}
 
 
 def first_difference(text: Text, words: str) -> dict[int, int]:
@@ -73,6 +76,11 @@ def tokenise_like(text: Text, number: int, words: str) -> list[int]:
     if not found:
         raise TargetError(f"{words!r} has no tokens.")
     return found
+
+
+def find_token(text: Text, number: int, token: int | str) -> int:
+    """The token that an output token is set against, by its id or its text."""
+    return first_token(text, number, token) if isinstance(token, str) else read_ids(text.model, [token], "contrast=")[0]
 
 
 def first_token(text: Text, number: int, words: str) -> int:

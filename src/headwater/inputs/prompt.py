@@ -49,7 +49,9 @@ def tokenise_prompt(tokenizer: Any, prompt: str | None, chat: Sequence[Turn] | N
         raise UsageError("give either a prompt or chat=, a list of {'role', 'content'}.")
     if chat is not None:
         return tokenise_chat(tokenizer, chat)
-    if not isinstance(prompt, str) or not prompt.strip():
+    if not isinstance(prompt, str):
+        raise InputError(f"a prompt is a text, not {type(prompt).__name__}.")
+    if not prompt.strip():
         raise EmptyInput("the prompt is empty: there is nothing to continue.")
     ids, offsets = call_tokenizer(tokenizer, prompt, add_special_tokens=True)
     pieces = token_texts(tokenizer, prompt, ids, offsets)
