@@ -15,7 +15,7 @@ from ..engine.kind import choose_method
 from ..engine.options import SHOWN, Options, Request, check_handling, read_options
 from ..engine.session import Change, Session, keep_run
 from ..engine.steps import Step
-from ..errors import InputError, ModelError, check_least, check_whole
+from ..errors import InputError, ModelError, check_integer
 from ..inputs.places import find_places
 from ..inputs.prompt import Turn, tokenise_prompt
 from ..inputs.targets import Reader
@@ -77,8 +77,7 @@ def explain_prompt(
     scoring = Scoring.of(asked.score, asked.contrast)
     check_handling(sinks=asked.sinks, special=asked.special)
     if asked.tokens_at_once is not None:
-        check_whole("tokens_at_once", asked.tokens_at_once)
-    check_least("tokens_at_once", asked.tokens_at_once)
+        check_integer("tokens_at_once", asked.tokens_at_once, 1)
     check_not_generated(answer, asked.generate)
     check_generates(model, tokenizer)
     options = asked.options_for(tokenizer, choose_method(asked.method, model))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..engine.model import where_it_is
-from ..errors import InputError, ModelError, UsageError, check_least, check_whole
+from ..errors import InputError, ModelError, UsageError, check_integer
 from ..inputs.batch import Batch, Item
 from ..inputs.prompt import Prompt
 from ..inputs.restoring import seed_torch
@@ -86,8 +86,7 @@ def continue_text(
     model: nn.Module, tokenizer: Any, said: Prompt, count: int, options: Mapping[str, Any], seed: int
 ) -> list[int]:
     """What the model says next, by its own `generate`. `seed`: of what it draws, where it samples."""
-    check_whole("max_new_tokens", count)
-    check_least("max_new_tokens", count)
+    count = check_integer("max_new_tokens", count, 1)
     device = where_it_is(model)[0]
     ids = torch.tensor([said.ids], device=device)
     greedy = {} if "generation_config" in options else {"do_sample": False, "num_beams": 1}

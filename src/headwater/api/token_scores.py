@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..defaults import LANGUAGE_OUTPUT
-from ..errors import TargetError, UnknownName, UsageError, check_whole
+from ..errors import TargetError, UnknownName, UsageError, check_integer
 from ..inputs.batch import Batch
 from ..inputs.readouts import ScoreReading, logits_of, mean_logit
 from ..results.generation import OUTPUT_OF, Alternative
@@ -51,7 +51,7 @@ class Scoring:
         if not isinstance(named, Mapping):
             raise UsageError(f"contrast= is a text, or {{number: text or id}}, not {type(named).__name__}.")
         for number in named:
-            check_whole("the number of an output token in contrast=", number)
+            check_integer("the number of an output token in contrast=", number)
             if not 0 <= number < len(text.output):
                 raise TargetError(f"contrast= names output token {number}; there are {len(text.output)}.")
         return {n: find_token(text, n, token) for n, token in named.items()}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import UsageError, check_whole
+from ..errors import UsageError, check_integer
 from .display import Plotted, Shown
 from .explanation import Explanation, Provenance
 from .files import Saved, name_dtype, read_tensor
@@ -107,7 +107,7 @@ class Generation(Shown, Plotted, Saved):
             if not found:
                 raise UsageError(f"{output!r} is no {self.unit} of the output: {', '.join(map(repr, self.output))}.")
             return found[0]
-        check_whole(f"the number of an output {self.unit}", output)
+        output = check_integer(f"the number of an output {self.unit}", output)
         if not -len(self) <= output < len(self):
             raise UsageError(f"no output {self.unit} {output}: there are {len(self)}.")
         return output % len(self)
