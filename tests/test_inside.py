@@ -111,6 +111,12 @@ def test_ledger_and_nodes_by_name() -> None:
         inside.ledger("layer 7")
     with pytest.raises(UsageError, match="queries were not asked for"):
         _ = inside.queries
+    with pytest.raises(UsageError, match="queries were not asked for"):
+        inside.top(3, "queries")  # all other kinds were given in their place
+    with pytest.raises(UsageError, match="values were not asked for"):
+        inside.ledger("layer 1 values")
+    with pytest.raises(UnknownName, match="'heads'"):
+        inside.top(3, "head")
 
 
 def test_layers_of_two_stacks_are_told_by_their_names() -> None:

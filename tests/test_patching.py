@@ -173,6 +173,8 @@ def test_what_cannot_be_patched() -> None:
     for node in ("layer 1 head -1", "layer 1 queries of head 2", "heads", "", 3, [None]):
         with pytest.raises(UsageError, match="'layer 3 head 5'"):
             hw.patch(tiny("bert"), ONE, node, **options)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no experts that can be told"):
+        hw.patch(tiny("bert"), ONE, "layer 1 expert 0", **options)
     e = hw.explain(tiny("bert"), ONE, inside="queries", **options)
     assert e.inside is not None
     with pytest.raises(UsageError, match=r"queries of head \d' cannot be replaced"):

@@ -59,6 +59,11 @@ class NodeName:
     def find(self, groups: Sequence[NodeGroup]) -> int:
         """The number of its place among those that the model has."""
         inside = Inside(tuple(groups))
+        if not any(group.kind == self.kind for group in groups):
+            raise UsageError(
+                f"the model has no {self.kind} that can be told, so {self.said!r} cannot be replaced: name a layer or "
+                "a module."
+            )
         group = inside.find(self.place, self.kind)
         size = group.relevance.shape[-1]
         if self.unit is not None and self.unit >= size:

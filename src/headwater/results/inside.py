@@ -197,6 +197,8 @@ class Inside:
     def of_kind(self, kind: str) -> tuple[NodeGroup, ...]:
         """The groups of a `kind`, in the order in which the model computes them."""
         found = tuple(group for group in self.groups if group.kind == kind)
+        if kind not in (*KINDS, ROUTER, MODULES):
+            raise UnknownName("kind of node", kind, (*KINDS, MODULES))
         if not found:
             asked = ", ".join(dict.fromkeys(group.kind for group in self.groups)) or "nothing"
             raise UsageError(f"{kind} were not asked for, or not found: there are {asked}. Pass inside=[{kind!r}].")
@@ -210,9 +212,9 @@ class Inside:
         """The `count` nodes with the largest relevance, whatever its sign; of one `kind`, or of heads, neurons and
         modules.
         """
-        asked = (kind,) if kind is not None else ("heads", "neurons", MODULES)
         known = {group.kind for group in self.groups}
-        kinds = [one for one in asked if one in known] or sorted(known)
+        usual = [one for one in ("heads", "neurons", MODULES) if one in known] or sorted(known)
+        kinds = usual if kind is None else [kind]
         found = [node for one in kinds for group in self.of_kind(one) for node in self._nodes(group)]
         return sorted(found, key=lambda node: -abs(node.relevance))[:count]
 
@@ -236,9 +238,9 @@ class Inside:
                 raise UsageError(f"{name!r} is {len(found)} groups of {one}: {several}. Name one of them.")
             if found:
                 return found[0]
-        known = [group.place for group in self.groups if kind in (None, group.kind)]
-        layers = [f"layer {group.layer}" for group in self.groups if group.layer is not None]
-        raise UnknownName("place inside the model", name, [*layers, *known])
+        groups = self.groups if kind is None else self.of_kind(kind)
+        layers = [f"layer {group.layer}" for group in groups if group.layer is not None]
+        raise UnknownName("place inside the model", name, dict.fromkeys([*layers, *(one.place for one in groups)]))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON; `from_dict` gives the result back."""
