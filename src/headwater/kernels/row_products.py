@@ -1,10 +1,10 @@
 """Rows times a matrix of float32: on the processor by oneDNN, on a card by its matrix units.
 
 torch multiplies matrices of float32 by MKL. On a processor of AMD oneDNN, which torch brings along as well, takes less
-time: from less than half to nine tenths; on one of Intel as long, or twice as long with a matrix that lies by columns. On a card
-torch leaves the matrix units unused, unless TF32 is allowed, which has fewer digits: see `split_products`. Results
-differ by rounding alone. What the model itself computes stays with torch, so that the prediction is the same to the
-last bit; backward passes and texts that are only read come here.
+time: from less than half to nine tenths; on one of Intel as long, or twice as long with a matrix that lies by columns.
+On a card torch leaves the matrix units unused, unless TF32 is allowed, which has fewer digits: see `split_products`.
+Results differ by rounding alone. What the model itself computes stays with torch, so that the prediction is the same to
+the last bit; backward passes and texts that are only read come here.
 """
 
 from __future__ import annotations
