@@ -15,9 +15,9 @@ import headwater as hw
 from headwater.engine.finite import not_finite
 from headwater.engine.outcome import FetchingOutcome, Outcome
 from headwater.engine.run_graphs import ByOperations, clone_all
+from headwater.inputs.host_copies import HostCopies
 from headwater.inputs.readouts import ReadNames, ScoreReading
 from headwater.inputs.text import ItemsOfIds
-from headwater.kernels.host_copies import HostCopies
 from headwater.results.ledger import Lines
 from headwater.rules import Books
 
@@ -40,7 +40,7 @@ def make_outcome(**given: object) -> Outcome:
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every tensor lay on a card."""
-    monkeypatch.setattr("headwater.kernels.host_copies.lies_far", lambda tensor: True)
+    monkeypatch.setattr("headwater.inputs.host_copies.lies_far", lambda tensor: True)
 
 
 def test_copies_for_the_host_are_the_same_numbers_in_the_same_order(far: None) -> None:
@@ -119,12 +119,20 @@ def test_names_are_made_when_they_are_asked_for() -> None:
         calls.append(numbers)
         return ReadNames(["a"], ["b"], [1.0])
 
-    reading = ScoreReading.later(torch.ones(1), [torch.zeros(1)], name)
-    reading.prepare_classes()  # a card would have to be waited for
+    reading = ScoreReading.later(torch.ones(1), [torch.ones(1)], name)
     assert not calls
-    reading.unread = [torch.ones(1)]
     assert (reading.targets, reading.predictions, reading.magnitudes, reading.classes) == (["a"], ["b"], [1.0], [])
-    assert [one.tolist() for one in calls] == [[1.0]]  # once, of what lies there now
+    assert reading.names.probabilities == [{}]
+    assert [one.tolist() for one in calls] == [[1.0]]  # once
+
+
+def test_numbers_that_were_sent_are_as_they_were_then(far: None) -> None:
+    numbers = torch.ones(1)
+    reading = ScoreReading.later(torch.ones(1), [numbers], lambda found: ReadNames([str(found.item())], [None]))
+    reading.send()
+    numbers.zero_()  # as the next run does, in the memory of a graph
+    reading.send()
+    assert reading.targets == ["1.0"]
 
 
 def test_items_of_ids_are_named_once_and_keep_the_ids_as_they_were() -> None:
@@ -149,12 +157,15 @@ def test_a_row_of_lines_is_what_a_dict_of_them_is() -> None:
 ASKS = ("tolist", "item", "cpu", "__bool__", "__float__", "__int__", "nonzero")
 
 
-def test_no_number_is_asked_for_between_the_two_parts_of_a_played_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, order = copy.deepcopy(tiny("bert")), list[str]()  # every 64th explanation of a model is a plain one
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_no_number_is_asked_for_between_the_two_parts_of_a_played_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, order = copy.deepcopy(tiny(name)), list[str]()  # every 64th explanation of a model is a plain one
     for number in range(4):
         hw.explain(model, TEXTS[number % 2 :], tokenizer=tokenizer(), method="lrp")
-    for name in ASKS:
-        monkeypatch.setattr(Tensor, name, noting(getattr(Tensor, name), order, name))
+    for ask in ASKS:
+        monkeypatch.setattr(Tensor, ask, noting(getattr(Tensor, ask), order, ask))
     monkeypatch.setattr(torch, "equal", noting(torch.equal, order, "equal"))
     monkeypatch.setattr(ByOperations, "forwards", noting(ByOperations.forwards, order, "-", "forwards"))
     monkeypatch.setattr(ByOperations, "backwards", noting(ByOperations.backwards, order, "backwards", "-"))
@@ -163,7 +174,7 @@ def test_no_number_is_asked_for_between_the_two_parts_of_a_played_run(monkeypatc
     assert {e.provenance.way for e in found} == {"plan"}
     assert order[order.index("forwards") + 1] == "backwards"
     assert order[order.index("-", order.index("backwards")) + 1] == "wait"
-    assert order.count("wait") == 1
+    assert order.count("wait") == 2  # for the forward pass, and for the way back
 
 
 def noting(function: object, order: list[str], before: str, after: str | None = None) -> object:

@@ -828,6 +828,61 @@ def test_another_number_leaves_a_graph(captures: list[object]) -> None:
     assert (found.provenance.way, agrees) == ("plain", True)
 
 
+def ready_on_card() -> nn.Module:
+    """A model with a captured plan."""
+    model = new("bert")
+    ways = [hw.explain(model, ids(9))[0].provenance.way for _ in range(6)]
+    assert ways[-1] == "graph"
+    return model
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_found_while_a_card_is_at_work(change: object, captures: list[object]) -> None:
+    model = ready_on_card()
+    change(model)
+    found, agrees = both(model, ids(9))
+    assert (found.provenance.way, agrees) == ("plain", True)
+
+
+def test_training_mode_is_found_while_a_card_is_at_work(captures: list[object]) -> None:
+    model = ready_on_card().train()
+    with pytest.raises(hw.errors.TrainingMode):
+        hw.explain(model, ids(9))
+
+
+def test_a_long_look_is_made_once_and_behind_the_launch(
+    captures: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, looks, holds = ready_on_card(), [], run_plans.ModelState.holds
+
+    def looking(state: run_plans.ModelState, own: nn.Module) -> bool:
+        looks.append(len(captures))
+        return holds(state, own)
+
+    monkeypatch.setattr(run_plans.ModelState, "holds", looking)
+    captures.clear()
+    found = hw.explain(model, ids(9))[0]
+    assert (found.provenance.way, looks) == ("graph", [2])  # both parts of the run were called before
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_only_an_error_that_a_change_led_to_is_none(changed: bool, captures: list[object]) -> None:
+    errors = [KeyError("stale")]
+
+    def fails_once(run: object) -> object:
+        if errors and captures:
+            raise errors.pop()
+        return propagate.propagate(run, hw.methods.NO_RULES)
+
+    model, method = ready_on_card(), hw.methods.Method("mine", "fails once", fails_once)
+    if changed:
+        change_attribute(model)
+        assert same(hw.explain(model, ids(9), method=method)[0], hw.explain(model, ids(9), method="gi")[0])
+        return
+    with pytest.raises(KeyError, match="stale"):
+        hw.explain(model, ids(9), method=method)
+
+
 class Past(nn.Module):
     """Adds what was copied past torch, as a kernel of somebody else's would: an operation that nobody sees."""
 

@@ -12,7 +12,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..defaults import DEFAULT_OUTPUT
 from ..inputs.batch import Batch
-from ..inputs.readouts import ReadNames
 from ..methods.registry import Method
 from ..results.explanation import Explanation, Provenance
 from ..results.ledger import SINK, Ledger, Lines
@@ -62,7 +61,7 @@ def make_explanations(
                 edges=part.links,
                 image=None if batch.patches is None else make_picture(batch, index, part),
                 rules_met=met,
-                probabilities=read_probabilities(reading, index),
+                probabilities=reading.probabilities[index],
             )
         )
     return made
@@ -74,11 +73,6 @@ def name_tokens(batch: Batch, index: int, part: Attributed, tokenizer: Any) -> t
         return part.tokens
     ids = batch.kwargs["decoder_input_ids"][index].tolist()
     return (*part.tokens[: part.segments.index(TARGET)], *tokenizer.convert_ids_to_tokens(ids))
-
-
-def read_probabilities(reading: ReadNames, index: int) -> dict[str, float]:
-    """The model's probability of every class of one sample; none where the score was read from no classes."""
-    return reading.classes[index].probabilities(reading.targets[index]) if reading.classes else {}
 
 
 def name_place(batch: Batch, options: Options) -> str:

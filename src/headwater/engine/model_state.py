@@ -104,6 +104,15 @@ class ModelState:
             hooks_everywhere(),
         )
 
+    def seems_to_hold(self, model: nn.Module) -> bool:
+        """Whether its weights lie where they lay: a short look, after which a plan finds what it reads in memory."""
+        return (
+            not self.gone
+            and self.modules[0]() is model
+            and [weight.data_ptr() for weight in self.weights] == self.places[0]
+            and hooks_everywhere() == self.everywhere
+        )
+
     def holds(self, model: nn.Module) -> bool:
         """Whether the model is as it was."""
         modules: list[Any] = [one() for one in self.modules]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from ..inputs.host_copies import HostCopies
 from ..inputs.places import Captured
 from ..inputs.readouts import ScoreReading
-from ..kernels.host_copies import HostCopies
 from ..rules import Books
 from ..rules.tapped import InsideRecord
 
@@ -81,18 +81,20 @@ class FetchingOutcome:
     def __init__(self, outcome: Outcome, real: Tensor | None = None) -> None:
         self.outcome: Outcome = outcome
         self.whole: list[Tensor] = [outcome.score, outcome.readout, *([] if real is None else [real])]
-        books, reading = outcome.books, outcome.reading
+        books = outcome.books
+        outcome.reading.send()
         sums = [one.sum(-1) for one in outcome.relevance]
-        self.copies: HostCopies = HostCopies(
-            [*self.whole, *sums, *reading.unread, *books.amounts.values(), *books.sizes.values()]
-        )
+        self.copies: HostCopies = HostCopies([*self.whole, *sums, *books.amounts.values(), *books.sizes.values()])
 
     def wait(self) -> Outcome:
-        """The outcome with its books in main memory, and what else is read of it."""
+        """The outcome with its books in main memory, and what else is read of it.
+
+        The names of what was read come first: a card has their numbers when it has done the forward pass.
+        """
+        self.outcome.reading.prepare()
         outcome, books, found = self.outcome, self.outcome.books, iter(self.copies.wait())
         fetched = Fetched()
         fetched.copies = {id(one): (one, next(found)) for one in self.whole}
         fetched.sums = {id(one): (one, next(found)) for one in outcome.relevance}
-        outcome.reading.unread = [next(found) for _ in outcome.reading.unread]
         amounts, sizes = ({index: next(found) for index in some} for some in (books.amounts, books.sizes))
         return replace(outcome, books=replace(books, amounts=amounts, sizes=sizes), fetched=fetched)

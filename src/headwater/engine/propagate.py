@@ -43,7 +43,7 @@ from .finite import check_finite
 from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_for
 from .outcome import FetchingOutcome, Outcome
 from .reference import Reference, find_references, read_reference
-from .run_plans import can_be_planned, find_kind
+from .run_plans import can_be_planned, find_kind, look_now
 from .run_playing import Played, RunPlan, play_run
 from .run_writing import RunWriter
 
@@ -75,15 +75,18 @@ def propagate(run: Run, demand: Demand) -> Outcome:
     close = run.noise is None and is_due(run, demand)
     kind = find_kind(run, demand) if can_be_planned(run, demand) else None
     if kind is None or kind.given_up:
+        look_now()
         (outcome,) = propagate_each(run, demand, [run.read], close=close)
         return outcome
     played = None if close else kind.play(run, partial(confirm_plan, run, demand))
     if played is not None:
         fetching = FetchingOutcome(make_played_outcome(played), run.batch.real)
         run.meanwhile()
+        look_now()
         outcome = fetching.wait()
         check_finite(run, demand, outcome)
         return outcome
+    look_now()
     (outcome,) = propagate_each(run, demand, [run.read], close=close, writer=kind.writer(run, close))
     return outcome
 

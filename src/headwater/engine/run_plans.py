@@ -7,21 +7,27 @@ thrown away where anything of the model has changed.
 
 Threads share the plans of a model, without a lock: the operations of a plan, a list of plans and a dict of kinds are
 replaced and never changed. Where two threads learn at once, what one of them learned may be lost, and is learned again.
+
+Whether a model has changed is found out before its plan is played. Where a card has captured one, a short look comes
+first and the long one while the card is at work (`look_later`): a result is given back only after that.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..inputs.batch import list_leaves, map_leaves
-from ..inputs.restoring import dispatch_modes, function_modes
+from ..inputs.restoring import dispatch_modes, function_modes, undone
 from ..inputs.walking import named_modules, recall_walk, take_unchanged
 from ..rules.handlers import rules_there_are
 from .forward import Demand, Run, asks_links, is_unwatched, side_modules, tables_of
@@ -84,6 +90,7 @@ class KindOfRun:
         if plan is None:
             return None
         if not plan.trusted:
+            look_now()
             if plan.tried_now or not self.account.pay(CONFIRMING):
                 return None
             plan.tried_now = True
@@ -173,8 +180,49 @@ class PlansOfModel:
     def was_of_use(self) -> bool:
         return any(kind.plays for kind in self.kinds.values())
 
+    @property
+    def is_captured(self) -> bool:
+        return any(plan.graphs.made for kind in self.kinds.values() for plan in kind.plans)
+
 
 PLANS: weakref.WeakKeyDictionary[nn.Module, PlansOfModel] = weakref.WeakKeyDictionary()
+
+Looks = dict[nn.Module, ModelState]  # that are still to be made
+_LOOKS: ContextVar[Looks | None] = ContextVar("looks", default=None)
+
+
+class ModelChanged(Exception):
+    """After a short look a model was taken to be as it was, and is not."""
+
+
+@contextmanager
+def look_later() -> Iterator[Looks]:
+    """Inside, models are looked at shortly, and at length by `look_now`, which raises `ModelChanged`."""
+    with undone(partial(_LOOKS.set, _LOOKS.get())):
+        looks: Looks = {}
+        _LOOKS.set(looks)
+        yield looks
+
+
+def look_now() -> None:
+    """Look at length at what was only looked at shortly."""
+    looks = _LOOKS.get()
+    while looks:
+        model, state = looks.popitem()
+        if not state.holds(model):
+            forget_plans(model)
+            raise ModelChanged
+
+
+def is_unchanged(model: nn.Module, found: PlansOfModel) -> bool:
+    """Whether a model is as it was; where a card can begin meanwhile, after a short look."""
+    looks = _LOOKS.get()
+    if looks is None or not found.is_captured:
+        return found.state.holds(model)
+    if not found.state.seems_to_hold(model):
+        return False
+    looks[model] = found.state
+    return True
 
 
 def forget_plans(model: nn.Module) -> None:
@@ -192,7 +240,7 @@ def forget_stale_plans(model: nn.Module) -> None:
 def recall_model(model: nn.Module, wanted: Any) -> bool:
     """Whether a model can be explained as it is on this device and in this dtype, for it could and has not changed."""
     found = PLANS.get(model)
-    if found is None or found.changes >= PATIENCE or wanted not in found.ready or not found.state.holds(model):
+    if found is None or found.changes >= PATIENCE or wanted not in found.ready or not is_unchanged(model, found):
         return False
     recall_walk(model, found.state.name_modules(found.names))
     return True
@@ -226,7 +274,7 @@ def find_kind(run: Run, demand: Demand) -> KindOfRun | None:
     """
     found = PLANS.get(run.model)
     unchanged = take_unchanged(run.model)
-    if found is None or (found.changes < PATIENCE and not unchanged and not found.state.holds(run.model)):
+    if found is None or (found.changes < PATIENCE and not unchanged and not is_unchanged(run.model, found)):
         changes = 0 if found is None or found.was_of_use else found.changes + 1
         names = [name for name, _ in named_modules(run.model)]
         found = PLANS[run.model] = PlansOfModel(ModelState.of(run.model), names, changes=changes)

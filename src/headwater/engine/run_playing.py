@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ class RunPlan:
     tried_now: bool = False  # whether a thread is playing it beside a plain run
     graphs: RunGraphs = field(default_factory=RunGraphs)
 
-    @property
+    @cached_property
     def wanted(self) -> list[list[Slot]]:
         """The slots that each of the two parts gives."""
         w = self.written
@@ -116,11 +117,11 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
     try:
         with plan.player(run) as player:
             first, seeds = play_forwards(written, run, player)
+            first.read.reading.send()
             with outside_inference():
                 tensors = iter(player.backwards(seeds))
             with outside_inference(), torch.enable_grad():
                 linear = first.read.linear_part()  # while a card is at work
-            first.read.reading.prepare_classes()
             gradients = [
                 torch.zeros_like(leaf) if slot is None else player.own(next(tensors))
                 for leaf, slot in zip(first.leaves, written.gradients, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,7 +30,15 @@ from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
 from .outcome import Outcome
 from .plan import make_plan
-from .run_plans import forget_plans, forget_stale_plans, recall_model, remember_ready
+from .run_plans import (
+    ModelChanged,
+    forget_plans,
+    forget_stale_plans,
+    look_later,
+    look_now,
+    recall_model,
+    remember_ready,
+)
 from .steps import Plan, Step
 
 Change = Callable[[Run], Run]
@@ -186,6 +195,20 @@ def answer_all(ask: Request, change: Change = keep_run) -> list[Explanation]:
 
 
 def run_plan(ask: Request, change: Change) -> tuple[Plan, list[Explanation]]:
+    """A request's plan and its explanations: once more, where its model turns out to have changed meanwhile."""
+    with suppress(ModelChanged), look_later() as looks:
+        try:
+            made = run_plan_once(ask, change)
+        except Exception:
+            if looks:
+                look_now()  # an error that the change led to is none
+            raise
+        look_now()
+        return made
+    return run_plan_once(ask, change)
+
+
+def run_plan_once(ask: Request, change: Change) -> tuple[Plan, list[Explanation]]:
     """Without a method named, what refuses the model's own default is explained by the default of all models."""
     with walk_once():
         session = Session.open(ask.model, ask.options)

@@ -147,11 +147,6 @@ def name_predictions(rows: Tensor, best: list[int], names: Names, multi: bool) -
     return [None] * len(rows) if rows.shape[-1] == 1 else [names(one) for one in best]
 
 
-def copy_to_host(logits: Tensor) -> Tensor:
-    """A copy in main memory: a card is asked once for all samples, and a later run may write into the same memory."""
-    return logits.detach().to("cpu", copy=True)
-
-
 def is_vocabulary(model: Any, size: int) -> bool:
     get = getattr(getattr(model, "config", None), "get_text_config", None)
     config = get() if get is not None else getattr(model, "config", None)
@@ -169,15 +164,11 @@ class ClassLogits:
 
     @classmethod
     def of(cls, rows: Tensor, names: Names, independent: bool = False) -> list[ClassLogits]:
-        """One for each sample, of rows that nobody writes into (`copy_to_host`)."""
+        """One for each sample, of rows in main memory that nobody writes into."""
         if rows.shape[-1] > MOST_CLASSES:
             return [cls(row, names, independent) for row in rows]
         shares = share_out(rows, independent).tolist()  # of all samples at once
         return [cls(row, names, independent, own) for row, own in zip(rows, shares, strict=True)]
-
-    def prepare(self) -> None:
-        """Compute now what `probabilities` asks for."""
-        _ = self.shares or self.all_shares
 
     def probabilities(self, target: str | None = None) -> dict[str, float]:
         """Every class by name; of a vocabulary the likeliest, and `target` where it is one token of it."""

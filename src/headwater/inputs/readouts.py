@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import TargetError, UnknownName
 from .classes import ClassLogits
+from .host_copies import HostCopies
 
 OUTPUTS = ("logit", "advantage", "probability", "log-probability")
 UNDIVIDED = ("logit", "probability")  # scores that are no difference of two numbers
@@ -26,6 +27,13 @@ class ReadNames:
     predictions: list[str | None]
     magnitudes: list[float] | None = None
     classes: list[ClassLogits] = field(default_factory=list)
+
+    @cached_property
+    def probabilities(self) -> list[dict[str, float]]:
+        """The model's probabilities of classes, of each sample; none where the score was read from no classes."""
+        if not self.classes:
+            return [{} for _ in self.targets]
+        return [one.probabilities(target) for one, target in zip(self.classes, self.targets, strict=True)]
 
 
 class ScoreReading:
@@ -45,21 +53,28 @@ class ScoreReading:
     ) -> None:
         self.score = score
         self.unread: list[Tensor] = []  # numbers that the names are made of, where they are not made yet
-        self._names: Callable[[], ReadNames] = partial(ReadNames, targets, predictions, magnitudes, list(classes))
+        self._sent: HostCopies | None = None
+        self._name: Callable[..., ReadNames] = partial(ReadNames, targets, predictions, magnitudes, list(classes))
 
     @classmethod
     def later(cls, score: Tensor, unread: Sequence[Tensor], name: Callable[..., ReadNames]) -> ScoreReading:
         """A reading whose names are made of the numbers `unread` when they are first asked for.
 
-        A card need not be waited for before the way back begins. Nobody may write into the numbers until then.
+        A card need not be waited for before the way back begins. Nobody may write into the numbers until then, or
+        until they were sent.
         """
         found = cls(score, [], [])
-        found.unread, found._names = list(unread), lambda: name(*found.unread)
+        found.unread, found._name = list(unread), name
         return found
+
+    def send(self) -> None:
+        """Let a card copy the numbers to main memory when it comes to it."""
+        if self._sent is None:
+            self._sent = HostCopies(self.unread)
 
     @cached_property
     def names(self) -> ReadNames:
-        return self._names()
+        return self._name(*(self.unread if self._sent is None else self._sent.wait()))
 
     @property
     def targets(self) -> list[str]:
@@ -77,10 +92,9 @@ class ScoreReading:
     def classes(self) -> list[ClassLogits]:
         return self.names.classes
 
-    def prepare_classes(self) -> None:
-        """Probabilities of large vocabularies, computed where there is time; not where they would be waited for."""
-        for one in () if self.unread else self.classes:
-            one.prepare()
+    def prepare(self) -> None:
+        """Make the names and the probabilities, once the numbers have come: the way back may still be computed."""
+        _ = self.names.probabilities
 
 
 def join_readings(parts: Sequence[ScoreReading], score: Tensor) -> ScoreReading:

@@ -19,7 +19,6 @@ from .classes import (
     ClassLogits,
     Names,
     class_names,
-    copy_to_host,
     is_vocabulary,
     name_predictions,
     split_difference,
@@ -174,12 +173,17 @@ class Reader:
         at = self._positions(batch, logits, is_vocabulary(self.model, logits.shape[-1]))
         rows = logits[torch.arange(len(logits), device=logits.device), at]
         names = self._names_of(logits.shape[-1])
-        best = rows.detach().argmax(-1)
-        found, shown = best.tolist(), copy_to_host(rows)
+        shown = rows.detach()
+        best = shown.argmax(-1)
         contrast = self._contrast(rows, best, names, independent=False)
-        sizes = contrast.size[0].tolist() if contrast.size else None
-        said: list[str | None] = [names(i) for i in found]
-        return ScoreReading(contrast.score, contrast.name(found), said, sizes, ClassLogits.of(shown, names))
+
+        def name(shown: Tensor, best: Tensor, *size: Tensor) -> ReadNames:
+            found = best.tolist()
+            sizes = size[0].tolist() if size else None
+            said: list[str | None] = [names(i) for i in found]
+            return ReadNames(contrast.name(found), said, sizes, ClassLogits.of(shown.cpu(), names))
+
+        return ScoreReading.later(contrast.score, [shown, best, *contrast.size], name)
 
     def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
         real = real_outputs(batch, logits)
@@ -188,7 +192,7 @@ class Reader:
             return torch.stack([nth(row, place) for row, place in zip(real, places, strict=True)])
         mask = getattr(self.tokenizer, "mask_token_id", None)
         if vocabulary and can_generate(self.model):
-            return torch.stack([nth(row, -1) for row in real])
+            return last_of_each(real)
         if vocabulary and mask is not None and batch.ids is not None and bool((batch.ids == mask).any(1).all()):
             first: Tensor = (batch.ids == mask).long().argmax(1)
             return first
@@ -333,6 +337,11 @@ def nth(real: Tensor, position: int) -> Tensor:
     if not -len(places) <= position < len(places):
         raise TargetError(f"no position {position}: the sample has {len(places)} tokens.")
     return places[position]
+
+
+def last_of_each(real: Tensor) -> Tensor:
+    """The last real position of every padded row. A card need not be waited for."""
+    return (real * torch.arange(1, real.shape[1] + 1, device=real.device)).argmax(1)
 
 
 def best_spans(starts: Tensor, ends: Tensor, real: Tensor) -> Tensor:

@@ -316,6 +316,8 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, place: InputPlace) -> Ba
         mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids, dtype=torch.bool)
     )
     items = ItemsOfIds(ids.to("cpu", copy=True), real.cpu(), tokenizer)
+    for number in (~items.real.any(1)).nonzero().flatten().tolist():
+        raise EmptyInput(f"row {number} of attention_mask leaves no token: there is nothing to explain.")
     drop = ("special_tokens_mask", "offset_mapping")
     kwargs = {k: v for k, v in fields.items() if k not in drop}
     return Batch(

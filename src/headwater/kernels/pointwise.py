@@ -1,4 +1,7 @@
-"""A chain of operations that compute each number alone, as one kernel on a card: one pass over memory for all."""
+"""A chain of operations that compute each number alone, as one kernel on a card: one pass over memory for all.
+
+Where it takes means or halves of rows, a program has whole rows.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..traces.pointwise import CAST, Chain, ChainStep, From, aten
+from ..traces.pointwise import CAST, MEAN, RSQRT, SILU, Chain, ChainStep, From, aten, turn_halves
 from .cards import is_served_card, on_device
 
 NAMES = {torch.float32: "tl.float32", torch.bfloat16: "tl.bfloat16", torch.float16: "tl.float16"}
 SIGNS = {aten.mul.Tensor: "*", aten.add.Tensor: "+", aten.sub.Tensor: "-"}
 TILE, WIDEST = 2048, 1024  # numbers of each tensor in a program, and of one row of it where there are several
+LONGEST = 16384  # numbers of a row of which a mean is taken
 AXES = 4  # of a tensor, when those that lie behind one another are one
 MOST = 64  # sets of shapes that a kernel remembers
 
@@ -31,6 +35,7 @@ class Launch:
     numbers: tuple[int, ...]
     made: tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
     tile: tuple[int, int]
+    warps: int = 4
 
 
 @dataclass(eq=False)
@@ -62,7 +67,13 @@ def launch_chain(launch: Launch, tensors: Sequence[Tensor]) -> list[Tensor]:
     rows, columns = launch.tile
     with on_device(made[0]):
         launch.program[(launch.programs,)](
-            *tensors, *made, *launch.numbers, ROWS=rows, COLUMNS=columns, enable_fp_fusion=False
+            *tensors,
+            *made,
+            *launch.numbers,
+            ROWS=rows,
+            COLUMNS=columns,
+            enable_fp_fusion=False,
+            num_warps=launch.warps,
         )
     return made
 
@@ -72,27 +83,50 @@ def plan_launch(chain: Chain, tensors: Sequence[Tensor]) -> Launch | None:
     if any(step.device not in (None, tensors[0].device) for step in chain.steps):
         return None
     empty = [torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="meta") for one in tensors]
+    if not turns_last_axis(chain, [one.shape for one in empty]):
+        return None
     found = chain.on_meta().run(*empty)
     shape = torch.broadcast_shapes(*(one.shape for one in found))
     given = [found[place] for place in chain.gives]
-    if any(one.dtype not in NAMES for one in found) or any(one.shape != shape for one in given):
+    if any(one.dtype not in NAMES for one in found) or not math.prod(shape):
         return None
-    if not math.prod(shape):
+    if not fit_shapes(chain, shape, [one.shape for one in found]):
         return None
-    every = [one.expand(shape).stride() for one in found[: chain.inputs]] + [one.stride() for one in given]
-    sizes, strides = join_axes(shape, every)
+    every = [one.expand(shape).stride() for one in (*found[: chain.inputs], *given)]
+    if chain.rows:
+        outer, strides = join_axes(shape[:-1], [own[:-1] for own in every])
+        sizes, strides = [*outer, shape[-1]], [[*steps, own[-1]] for steps, own in zip(strides, every, strict=True)]
+    else:
+        sizes, strides = join_axes(shape, every)
     if len(sizes) > AXES:
         return None
     *outer, columns = sizes
     rows = math.prod(outer)
     width = 1 << (columns - 1).bit_length()
     tile = (1, min(width, TILE)) if rows == 1 else (max(1, TILE // min(width, WIDEST)), min(width, WIDEST))
+    tile = (max(1, TILE // width), width) if chain.rows else tile
+    warps = max(4, min(16, tile[1] // 512))
     blocks = -(-columns // tile[1])
     numbers = [rows, columns, blocks, *outer[1:]]
     numbers += [step for own in strides for step in own if step > 1]
     source = write_program(chain, [one.dtype for one in found], strides)
     made = tuple((one.shape, one.stride(), one.dtype) for one in given)
-    return Launch(define_program(source), blocks * -(-rows // tile[0]), tuple(numbers), made, tile)
+    return Launch(define_program(source), blocks * -(-rows // tile[0]), tuple(numbers), made, tile, warps)
+
+
+def fit_shapes(chain: Chain, shape: torch.Size, found: Sequence[torch.Size]) -> bool:
+    """Whether all results are of one shape; in a chain by rows, whether all else is rows, or one number of each."""
+    if not chain.rows:
+        return all(found[place] == shape for place in chain.gives)
+    alone = torch.Size((*shape[:-1], 1))
+    rows = len(shape) > 1 and shape[-1] <= LONGEST and all(found[place][-1:] == shape[-1:] for place in chain.rows)
+    return rows and all(one in (shape, alone) for one in found[chain.inputs :])
+
+
+def turns_last_axis(chain: Chain, given: Sequence[torch.Size]) -> bool:
+    """Whether halves that are changed are those of rows, of tensors that are given."""
+    turned = [step.args for step in chain.steps if step.function is turn_halves]
+    return all(one.place < chain.inputs and axis == len(given[one.place]) - 1 for one, axis, _ in turned)
 
 
 def join_axes(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
@@ -137,15 +171,26 @@ def write_program(chain: Chain, dtypes: Sequence[torch.dtype], strides: Sequence
     lines += [f"    v{k} = tl.load(I{k}A, mask=keep, other=0.0).to(tl.float32)" for k in range(chain.inputs)]
     for place, step in enumerate(chain.steps, chain.inputs):
         value, dtype = compute(step), dtypes[place]
+        if step.function is turn_halves:
+            one, _, half = step.args
+            there = place_of(names[one.place], strides[one.place], f"t{place}")
+            lines += [
+                f"    t{place} = tl.where(column < columns - {half}, column + {half}, column - columns + {half})",
+                f"    t{place} = tl.load({names[one.place]} + {there}, mask=keep, other=0.0).to(tl.float32)",
+            ]
+            value = f"tl.where((column < columns - {half})[None, :], t{place} * -1.0, t{place})"
         lines.append(
             f"    v{place} = {value if dtype is torch.float32 else f'({value}).to({NAMES[dtype]}).to(tl.float32)'}"
         )
     for k, place in enumerate(chain.gives):
-        lines.append(f"    tl.store(O{k}A, v{place}.to({NAMES[dtypes[place]]}), mask=keep)")
+        one = chain.rows and not strides[chain.inputs + k][-1]  # a number for each row
+        value = f"tl.broadcast_to(v{place}, (ROWS, COLUMNS))" if chain.rows else f"v{place}"
+        mask = "keep & (column == 0)[None, :]" if one else "keep"
+        lines.append(f"    tl.store(O{k}A, {value}.to({NAMES[dtypes[place]]}), mask={mask})")
     return "\n".join(lines) + "\n"
 
 
-def place_of(name: str, strides: Sequence[int]) -> str:
+def place_of(name: str, strides: Sequence[int], column: str = "column") -> str:
     """Where the numbers of a tensor lie, as an expression."""
 
     def term(axis: int, of: str) -> str:
@@ -153,11 +198,12 @@ def place_of(name: str, strides: Sequence[int]) -> str:
 
     rows = " + ".join(term(axis, f"at{axis}") for axis in range(len(strides) - 1) if strides[axis])
     rows = f"({rows or 'row * 0'})[:, None]"
-    return f"{rows} + ({term(len(strides) - 1, 'column')})[None, :]"
+    return f"{rows} + ({term(len(strides) - 1, column)})[None, :]"
 
 
 def compute(step: ChainStep) -> str:
-    args = [f"v{one.place}" if isinstance(one, From) else repr(float(one)) for one in step.args]
+    given = step.args[:1] if step.function in (MEAN, turn_halves) else step.args
+    args = [f"v{one.place}" if isinstance(one, From) else repr(float(one)) for one in given]
     if step.function in SIGNS:
         return f"{args[0]} {SIGNS[step.function]} {args[1]}"
     if step.function is aten.neg.default:
@@ -166,6 +212,14 @@ def compute(step: ChainStep) -> str:
         return f"tl.abs({args[0]})"
     if step.function is CAST:
         return args[0]
+    if step.function is RSQRT:
+        return f"tl.rsqrt({args[0]})"
+    if step.function is SILU:
+        return f"tl.math.div_rn({args[0]}, 1.0 + tl.exp(-{args[0]}))"
+    if step.function is MEAN:
+        return f"tl.sum(tl.where(keep, {args[0]}, 0.0), axis=1, keep_dims=True) / columns"
+    if step.function is turn_halves:
+        return ""  # of numbers at other places
     raise LookupError(f"no program is known for {step.function}")
 
 

@@ -1,7 +1,8 @@
 """Chains of operations of a trace that compute each number alone (a product, a sum, a cast), as one operation.
 
 On a card each operation is a pass over memory. A chain is one pass: what lies between its operations is never stored.
-Nothing is computed in another way, and each result is rounded as it was.
+Each result is rounded as it was. A chain may go through means along the last axis, as norms have them; only these are
+added up in another order. It may begin with the halves of rows changed, as rotary positions have it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 
 aten: _OpNamespace = torch.ops.aten
 CAST = aten._to_copy.default
-POINTWISE = frozenset({aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor, aten.neg.default, aten.abs.default, CAST})
+MEAN, SILU, RSQRT = aten.mean.dim, aten.silu.default, aten.rsqrt.default
+ALONE = frozenset({aten.neg.default, aten.abs.default, SILU, RSQRT, CAST})  # of one tensor
+POINTWISE = frozenset({aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor, *ALONE})
 WIDE = torch.float32
+LAST = 2**63 - 1  # where a slice ends that goes to the end
 CASTS = (torch.float32, torch.bfloat16, torch.float16)
 STEPS, INPUTS = 24, 10  # of a chain, at the most
 
@@ -53,6 +57,11 @@ class Chain:
     steps: tuple[ChainStep, ...]
     gives: tuple[int, ...]
 
+    @property
+    def rows(self) -> list[int]:
+        """The places of what is taken row by row: averaged, or with its halves changed."""
+        return [step.args[0].place for step in self.steps if step.function in (MEAN, turn_halves)]
+
     def run(self, *tensors: Tensor) -> list[Tensor]:
         """All tensors, step by step: the inputs first."""
         found = list(tensors)
@@ -65,6 +74,11 @@ class Chain:
     def on_meta(self) -> Chain:
         """The same where tensors have no numbers."""
         return replace(self, steps=tuple(replace(step, device=None) for step in self.steps))
+
+
+def turn_halves(x: Tensor, axis: int, half: int) -> Tensor:
+    """What rotary positions are made with: what lies behind `half` comes first, with the other sign."""
+    return torch.cat([-x.narrow(axis, half, x.shape[axis] - half), x.narrow(axis, 0, half)], -1)
 
 
 Make = Callable[[Chain], Callable[..., Any]]
@@ -82,6 +96,7 @@ def simplify_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> tuple[Trac
     other: dict[int, Slot] = {}  # names, and what they stand for
     begins: list[int] = []
     operations: list[Operation] = []
+    makers: dict[int, Operation] = {}  # of slots that nobody has written into since
     for place, operation in enumerate(trace.operations):
         begins += [len(operations)] * trace.begins.count(place)
         if operation.function in SAME and not operation.writes:
@@ -92,6 +107,10 @@ def simplify_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> tuple[Trac
         renamed = operation._replace(
             args=replace_slots(operation.args, other), kwargs=replace_slots(operation.kwargs, other)
         )
+        renamed = find_turned(renamed, makers)
+        makers |= {slot.number: renamed for slot in renamed.results if slot is not None}
+        if operation.writes:
+            makers.clear()
         operations.append(renamed)
     begins += [len(operations)] * (len(trace.begins) - len(begins))
     slots = [[replace_slots(slot, other) for slot in part] for part in wanted]
@@ -105,6 +124,23 @@ def simplify_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> tuple[Trac
     begins = [sum(live[:begin]) for begin in begins]
     kept = [operation for operation, lives in zip(operations, live, strict=True) if lives]
     return replace(trace, operations=kept, begins=begins, inputs=inputs), slots
+
+
+def find_turned(operation: Operation, makers: Mapping[int, Operation]) -> Operation:
+    """The same, or `turn_halves` where it puts the halves of a tensor together so."""
+    parts, *axis = operation.args if operation.function is aten.cat.default else ((),)
+    if len(parts) != 2 or axis != [-1] or operation.kwargs or not all(isinstance(one, Slot) for one in parts):
+        return operation
+    negated, first = (makers.get(slot.number) for slot in parts)
+    if negated is None or first is None or negated.function is not aten.neg.default:
+        return operation
+    last = makers.get(negated.args[0].number)
+    if last is None or {last.function, first.function} != {aten.slice.Tensor} or last.kwargs or first.kwargs:
+        return operation
+    (x, axis, half, *rest), whole = last.args, (0, last.args[2])
+    if rest != [LAST] or first.args != (x, axis, *whole) or type(half) is not int or not 0 < half < LAST:
+        return operation
+    return operation._replace(function=turn_halves, args=(x, axis, half))
 
 
 def replace_slots(values: Any, other: Mapping[int, Slot]) -> Any:
@@ -183,6 +219,8 @@ class _Joiner:
         return replace(self.trace, operations=operations, begins=[places[begin] for begin in begins])
 
     def _see(self, operation: Operation) -> None:
+        if operation.function is turn_halves:  # it takes numbers from other places
+            self._close({self.open[slot.number] for slot in _find_slots(operation) if slot.number in self.open})
         if can_join(operation):
             self._add(self._with_own_casts(operation))
             return
@@ -258,7 +296,14 @@ def number_of(operation: Operation) -> int:
 
 
 def can_join(operation: Operation) -> bool:
-    """Whether it gives each number of one tensor from the numbers at the same place, and rounds it once."""
+    """Whether it gives each number of one tensor from the numbers at the same place, and rounds it once.
+
+    Or from a row: its mean, which stands in its place, or its halves.
+    """
+    if operation.function is turn_halves:
+        return True
+    if operation.function is MEAN:
+        return operation.args[1:] in (((-1,), True), ([-1], True)) and not operation.kwargs
     if operation.function not in POINTWISE or operation.writes:
         return False
     if operation.function is CAST:
@@ -276,6 +321,7 @@ def chain_of(group: _Group, needed: set[int]) -> tuple[Chain, tuple[Slot, ...], 
     steps = []
     for operation in group.operations:
         args = tuple(From(places[one.number]) if isinstance(one, Slot) else one for one in operation.args)
+        args = args if operation.function is not MEAN else (args[0], (-1,), True)
         steps.append(ChainStep(operation.function, args, operation.kwargs.get("dtype"), operation.kwargs.get("device")))
         places[number_of(operation)] = len(places)
     results = [number for number in places if number in group.made and number in needed]

@@ -20,7 +20,7 @@ from torch import nn
 
 import headwater as hw
 from headwater.engine.run_graphs import ByOperations
-from headwater.kernels.host_copies import HostCopies
+from headwater.inputs.host_copies import HostCopies
 from headwater_experiments.bench.cost import machine
 
 LEARNT = 6  # explanations after which plans are there

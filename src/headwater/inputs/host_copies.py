@@ -14,9 +14,10 @@ def lies_far(tensor: Tensor) -> bool:
 
 
 class HostCopies:
-    """Copies in main memory of tensors, which a card makes when it comes to it: it is waited for once, in `wait`.
+    """Copies in main memory of tensors, which a card makes when it comes to it: it is waited for in `wait`.
 
-    What is alike travels as one. What lies in main memory already is not copied.
+    Not for what it is given to do after the copies. What is alike travels as one. What lies in main memory already is
+    not copied.
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -30,14 +31,14 @@ class HostCopies:
             stacked = torch.stack([self.found[place] for place in places])
             self.travelling.append((places, stacked.to("cpu", non_blocking=True)))
         cards = {device for _, _, device in alike if device.type == "cuda"}
-        self.streams: list[torch.cuda.Stream] = [torch.cuda.current_stream(card) for card in cards]
+        self.made: list[torch.cuda.Event] = [torch.cuda.current_stream(card).record_event() for card in cards]
 
     def wait(self) -> list[Tensor]:
         """The copies, in the order of the tensors."""
-        for stream in self.streams:
-            stream.synchronize()
+        for event in self.made:
+            event.synchronize()
         for places, stacked in self.travelling:
             for place, own in zip(places, stacked.unbind(), strict=True):
                 self.found[place] = own
-        self.streams, self.travelling = [], []
+        self.made, self.travelling = [], []
         return self.found
