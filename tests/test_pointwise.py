@@ -14,10 +14,22 @@ import torch
 from torch import Tensor
 
 from headwater.traces.play import compile_trace
-from headwater.traces.pointwise import CAST, MEAN, RSQRT, SILU, Chain, ChainStep, From, aten, join_pointwise
+from headwater.traces.pointwise import (
+    CAST,
+    MEAN,
+    RSQRT,
+    SILU,
+    Chain,
+    ChainStep,
+    From,
+    aten,
+    check_chains,
+    join_pointwise,
+)
 from headwater.traces.record import Trace, TraceRecorder
 
 pytest.importorskip("triton")
+from headwater.kernels import pointwise
 from headwater.kernels.pointwise import PointwiseKernel
 
 GPU = "--gpu" in sys.argv
@@ -214,6 +226,23 @@ def test_a_gate_is_one_kernel() -> None:
     for half in (torch.float32, *HALVES):
         x = drawn(4, 70, dtype=half) * 20
         assert near(kernel_of(chain), x, drawn(4, 70, dtype=half))
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_kernel_is_held_against_torch(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = pointwise.launch_chain
+    if wrong:
+        monkeypatch.setattr(pointwise, "launch_chain", lambda *given: [one * 1.01 for one in launch(*given)])
+    kernel = kernel_of(whole_norm(torch.float32))
+    x, y, w = drawn(3, 70), drawn(3, 70).flip(0), drawn(70)
+    x[0, 0] = float("nan")
+    with check_chains() as checks:
+        found = kernel(x, y, w)
+    assert len(checks) == 3
+    assert all(map(bool, checks)) != wrong
+    assert all(
+        torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(found, kernel.by_torch((x, y, w)), strict=True)
+    )
 
 
 def turned(x: Tensor) -> Tensor:

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..traces.pointwise import CAST, MEAN, RSQRT, SILU, Chain, ChainStep, From, aten, turn_halves
+from ..traces.pointwise import CAST, CHECKS, MEAN, RSQRT, SILU, Chain, ChainStep, From, aten, turn_halves
 from .cards import is_served_card, on_device
 
 NAMES = {torch.float32: "tl.float32", torch.bfloat16: "tl.bfloat16", torch.float16: "tl.float16"}
 SIGNS = {aten.mul.Tensor: "*", aten.add.Tensor: "+", aten.sub.Tensor: "-"}
 TILE, WIDEST = 2048, 1024  # numbers of each tensor in a program, and of one row of it where there are several
 LONGEST = 16384  # numbers of a row of which a mean is taken
+DIGITS, DIGITS_OF_HALF = 16, 4  # how many ones of the last digit a kernel's numbers may differ from torch's
 AXES = 4  # of a tensor, when those that lie behind one another are one
 MOST = 64  # sets of shapes that a kernel remembers
 
@@ -38,6 +39,15 @@ class Launch:
     warps: int = 4
 
 
+def is_near(found: Tensor, expected: Tensor) -> Tensor:
+    """Equal but for the last digits, beside the largest number: a sum may be rounded in another order."""
+    number = expected.isfinite()
+    digits = DIGITS if expected.dtype is torch.float32 else DIGITS_OF_HALF
+    room = digits * torch.finfo(expected.dtype).eps * expected.where(number, 0).abs().max().double()
+    near = (found.double() - expected.double()).abs() <= room
+    return (near | (found == expected) | (found.isnan() & expected.isnan())).all()
+
+
 @dataclass(eq=False)
 class PointwiseKernel:
     """Called with the chain's inputs, it gives what the chain gives; by torch's operations where no kernel fits."""
@@ -52,8 +62,10 @@ class PointwiseKernel:
             if len(self.launches) >= MOST:
                 self.launches.clear()
             self.launches[key] = plan_launch(self.chain, tensors) if all(map(self.fits, tensors)) else None
-        launch = self.launches[key]
-        made = self.by_torch(tensors) if launch is None else launch_chain(launch, tensors)
+        launch, checks = self.launches[key], CHECKS.get()
+        made = self.by_torch(tensors) if launch is None or checks is not None else launch_chain(launch, tensors)
+        if launch is not None and checks is not None:
+            checks += [is_near(*pair) for pair in zip(launch_chain(launch, tensors), made, strict=True)]
         return made[0] if len(made) == 1 else tuple(made)
 
     def by_torch(self, tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -8,13 +8,17 @@ added up in another order. It may begin with the halves of rows changed, as rota
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from ..inputs.restoring import undone
 from .play import SAME
 from .record import Operation, Slot, Struct, Trace, slot_of, slots_in
 
@@ -30,6 +34,18 @@ WIDE = torch.float32
 LAST = 2**63 - 1  # where a slice ends that goes to the end
 CASTS = (torch.float32, torch.bfloat16, torch.float16)
 STEPS, INPUTS = 24, 10  # of a chain, at the most
+
+
+CHECKS: ContextVar[list[Tensor] | None] = ContextVar("checks", default=None)
+
+
+@contextmanager
+def check_chains() -> Iterator[list[Tensor]]:
+    """Inside, what computes chains gives what torch's operations give; the list has whether its own numbers agree."""
+    with undone(partial(CHECKS.set, CHECKS.get())):
+        checks: list[Tensor] = []
+        CHECKS.set(checks)
+        yield checks
 
 
 @dataclass(frozen=True)

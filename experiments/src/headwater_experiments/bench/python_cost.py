@@ -78,7 +78,7 @@ def measure(explain: Callable[[], list[hw.Explanation]], rounds: int) -> list[fl
             made = explain()
             end = time.process_time()
         if made[0].provenance.way == "plan":  # now and then one is computed plainly
-            forward, until, backward, done, wait, _ = times
+            forward, until, backward, done, *_, wait, _ = times
             found.append([forward - begin, backward - until, wait - done, end - wait])
     return [1e3 * statistics.median(stage) for stage in zip(*found, strict=True)]
 
