@@ -1,4 +1,4 @@
-"""Prompts of indirect object identification with other names: the same sentence, two other persons, the right answer."""
+"""Prompts with other names: the same sentence, two other persons, and the answer is the one in the answer's place."""
 
 from __future__ import annotations
 

@@ -29,8 +29,11 @@ def exchange_names(records: Sequence[Record], copies: int) -> Iterator[dict[str,
         draw = random.Random(seed_of(SEED, record["prompt"]))
         for _ in range(copies):
             new = dict(zip(own, draw.sample([name for name in persons if name not in own], len(own)), strict=True))
-            prompt = re.sub("|".join(rf"\b{name}\b" for name in own), lambda found: new[found[0]], record["prompt"])
-            yield {"prompt": prompt, "answer": new[record["answer"].strip()]}
+            words = re.split(r"\b", record["prompt"])
+            yield {
+                "prompt": "".join(new.get(word, word) for word in words),
+                "answer": new[record["answer"].strip()],
+            }
 
 
 def main(arguments: Sequence[str]) -> None:
