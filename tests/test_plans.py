@@ -883,6 +883,47 @@ def test_only_an_error_that_a_change_led_to_is_none(changed: bool, captures: lis
         hw.explain(model, ids(9), method=method)
 
 
+def test_a_change_is_found_where_a_method_catches_every_error(captures: list[object]) -> None:
+    def catches(run: object) -> object:
+        try:
+            return propagate.propagate(run, hw.methods.NO_RULES)
+        except Exception:
+            return hw.methods.resolve_method("lrp").run(run)
+
+    model, method = ready_on_card(), hw.methods.Method("mine", "catches errors", catches)
+    change_attribute(model)
+    assert same(hw.explain(model, ids(9), method=method)[0], hw.explain(model, ids(9), method="gi")[0])
+
+
+def test_a_closer_look_is_made_where_a_change_was_found_before_it(
+    captures: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first explanation by a method looks closely, also where it is made again."""
+    model, closes, each = ready_on_card(), [], propagate.propagate_each
+
+    def noting(*given: object, close: bool, **more: object) -> object:
+        closes.append(close)
+        return each(*given, close=close, **more)
+
+    monkeypatch.setattr(propagate, "propagate_each", noting)
+    change_attribute(model)
+    for _ in range(2):
+        hw.explain(model, ids(9), method="gi")
+    assert closes == [True, False]
+
+
+def test_a_graph_is_not_asked_for_words_that_only_a_new_table_has(captures: list[object]) -> None:
+    """On a card, an index behind the end of the old table would be the end of the process."""
+    model = ready_on_card()
+    table = model.bert.embeddings.word_embeddings
+    table.weight = nn.Parameter(torch.cat([table.weight.detach(), table.weight.detach()[:5]]))
+    data = ids(9)
+    data["input_ids"][0, 3] = 123
+    captures.clear()
+    found, agrees = both(model, data)
+    assert (found.provenance.way, agrees, captures) == ("plain", True, [])
+
+
 class Past(nn.Module):
     """Adds what was copied past torch, as a kernel of somebody else's would: an operation that nobody sees."""
 

@@ -245,6 +245,17 @@ def test_a_kernel_is_held_against_torch(wrong: bool, monkeypatch: pytest.MonkeyP
     )
 
 
+def test_a_mean_of_what_cancels_is_held_beside_what_it_is_a_mean_of() -> None:
+    """A norm of numbers around 0: beside their mean alone, each sum would seem wrong that is added up otherwise."""
+    steps = (ChainStep(MEAN, (From(0), (-1,), True)), ChainStep(SUB, (From(0), From(1))))
+    x = drawn(5, 700)
+    x = x - x.double().mean(-1, keepdim=True).float()
+    with check_chains() as checks:
+        kernel_of(Chain(1, steps, (1, 2)))(x)
+    assert len(checks) == 2
+    assert all(map(bool, checks))
+
+
 def turned(x: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
@@ -284,6 +295,20 @@ def test_what_only_looks_like_it_is_what_it_was(work: object) -> None:
     assert kernels
 
 
+def test_rotary_positions_of_a_cast_are_one_kernel() -> None:
+    """The cast is stored: of a number at another place the program has no value."""
+
+    def work(x: Tensor, cos: Tensor) -> Tensor:
+        wide = x.float()
+        return (wide * cos + turned(wide) * cos).to(x.dtype)
+
+    x, cos = drawn(2, 4, 8, dtype=torch.float16), drawn(8)
+    kernels, found = joined(work, x, cos)
+    assert torch.equal(found, work(x, cos))
+    assert kernels
+    assert all(None not in kernel.launches.values() for kernel in kernels)
+
+
 def test_what_is_written_between_is_seen() -> None:
     def work(x: Tensor) -> Tensor:
         y = x * 2
@@ -308,6 +333,38 @@ def test_a_norm_in_a_trace_is_one_kernel() -> None:
     assert sizes(kernels) == [9]
     assert len(kernels[0].chain.gives) == 2
     assert (found - work(x, y, w)).abs().max() <= 1e-2
+
+
+def test_a_norm_whose_weights_are_cast_is_one_kernel() -> None:
+    def work(x: Tensor, w: Tensor) -> Tensor:
+        wide = x.float()
+        return (w.float() * (wide * ((wide * wide).mean(-1, keepdim=True) + 1e-6).rsqrt())).to(x.dtype)
+
+    x, w = drawn(4, 8, dtype=torch.float16), drawn(8, dtype=torch.float16)
+    (kernel,), found = joined(work, x, w)
+    assert None not in kernel.launches.values()
+    assert (found - work(x, w)).abs().max() <= 1e-2
+
+
+def test_a_mean_that_meets_longer_rows_is_left_to_torch() -> None:
+    def work(x: Tensor, y: Tensor) -> Tensor:
+        return (x * 2).mean(-1, keepdim=True) * y + 1
+
+    x, y = drawn(2, 3), drawn(2, 5)
+    (kernel,), found = joined(work, x, y)
+    assert torch.equal(found, work(x, y))
+    assert set(kernel.launches.values()) == {None}
+
+
+@pytest.mark.parametrize("number", [float("inf"), -float("inf"), float("nan")])
+def test_a_number_that_is_none_is_in_no_kernel(number: float) -> None:
+    def work(x: Tensor) -> Tensor:
+        return (x * 2 - 1 + number) * 3 + 1
+
+    kernels, found = joined(work, x := drawn(2, 3))
+    assert torch.equal(found.isnan(), work(x).isnan())
+    assert torch.equal(found.isinf(), work(x).isinf())
+    assert sizes(kernels) == [2, 2]
 
 
 def test_what_is_written_into_is_read_before() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 import transformers as tf
-from tiny import GROUPED, SMALL, randomised, tiny, tokenizer
+from tiny import BART, ENCODER_DECODER, GROUPED, SMALL, randomised, tiny, tokenizer
 from torch import Tensor, nn
 
 import headwater as hw
-from headwater.errors import ModelError, TargetError, UnknownName
+from headwater.errors import EmptyInput, ModelError, TargetError, UnknownName
+from headwater.inputs.batch import Batch
 from headwater.inputs.readouts import read_out
+from headwater.inputs.targets import Reader
 
 TEXT = "a gripping, beautifully acted film"
 LABELS = ("negative", "neutral", "positive")
@@ -244,6 +247,29 @@ def test_next_token_is_after_the_last_real_position() -> None:
         logits = outputs(model, text).logits[0, -1]
         assert e.score == pytest.approx(float(logits.max()), abs=1e-12)
         assert e.target == tokenizer().convert_ids_to_tokens(int(logits.argmax()))
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "decoder_attention_mask"])
+def test_a_mask_that_leaves_no_token_is_refused(name: str) -> None:
+    """No position is the last one of such a row, and the first one was read as if it were."""
+    model = randomised(tf.BartForConditionalGeneration(tf.BartConfig(**ENCODER_DECODER, **BART)).double())
+    ids = torch.tensor([[7, 8, 9], [9, 8, 7]])
+    data = {"input_ids": ids, "decoder_input_ids": ids, name: torch.tensor([[1, 1, 0], [0, 0, 0]])}
+    with pytest.raises(EmptyInput, match=f"row 1 of {name} leaves no token"):
+        hw.explain(model, data)
+    data[name][1, 0] = 1
+    assert len(hw.explain(model, data)) == 2
+
+
+@pytest.mark.parametrize("target", [None, 5, hw.Token(-1, 5, 6)])
+def test_names_that_are_made_later_hold_nothing_of_the_run(target: Any) -> None:
+    logits = torch.randn(2, 3, 120, requires_grad=True)
+    batch = Batch(samples=2, items=[], kwargs={}, real=torch.ones(2, 3).bool(), places=[])
+    reading = Reader(tiny("llama"), None, target, "log-probability")(logits * 1, batch)
+    reading.score, gone = reading.score.detach(), weakref.ref(logits)
+    del logits
+    assert gone() is None
+    assert len(reading.targets) == 2
 
 
 def test_a_row_of_the_vocabulary_that_is_no_token_is_named_by_its_number() -> None:

@@ -77,6 +77,8 @@ class ModelState:
     code: list[CodeType]
     weights: list[Tensor]
     places: list[list[Any]]  # of the weights, in memory
+    held: list[dict[str, nn.Parameter | None]]  # the parameters of each module that has any, as it holds them
+    parameters: list[int]  # the same by identity
     everywhere: tuple[int, ...]
 
     @classmethod
@@ -101,15 +103,22 @@ class ModelState:
             [function.__code__ for function in functions],
             (weights := [weight for weight in weights_of(model) if not weight.is_meta]),
             places_of(weights),
+            (held := [module._parameters for module in modules if module._parameters]),
+            parameters_in(held),
             hooks_everywhere(),
         )
 
     def seems_to_hold(self, model: nn.Module) -> bool:
-        """Whether its weights lie where they lay: a short look, after which a plan finds what it reads in memory."""
+        """Whether its modules hold the same weights, and these lie where they lay: a short look.
+
+        After it a plan finds what it reads in memory. A new table of words may be longer than the one that the plan
+        reads: an index behind the end of that would leave a card unusable.
+        """
         return (
             not self.gone
             and self.modules[0]() is model
             and [weight.data_ptr() for weight in self.weights] == self.places[0]
+            and parameters_in(self.held) == self.parameters
             and hooks_everywhere() == self.everywhere
         )
 
@@ -304,6 +313,11 @@ def weights_of(model: nn.Module) -> Iterator[Tensor]:
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             yield from (weight for weight in held.values() if weight is not None)
+
+
+def parameters_in(held: list[dict[str, nn.Parameter | None]]) -> list[int]:
+    """The parameters that modules hold, by identity."""
+    return [id(weight) for own in held for weight in own.values()]
 
 
 def places_of(weights: list[Tensor]) -> list[list[Any]]:

@@ -74,6 +74,9 @@ def propagate(run: Run, demand: Demand) -> Outcome:
     """
     close = run.noise is None and is_due(run, demand)
     kind = find_kind(run, demand) if can_be_planned(run, demand) else None
+    if close:
+        with forget_look_on_error(run, demand, close):  # of a model that has changed, it is due once more
+            look_now()
     if kind is None or kind.given_up:
         look_now()
         (outcome,) = propagate_each(run, demand, [run.read], close=close)

@@ -205,13 +205,16 @@ def look_later() -> Iterator[Looks]:
 
 
 def look_now() -> None:
-    """Look at length at what was only looked at shortly."""
-    looks = _LOOKS.get()
-    while looks:
-        model, state = looks.popitem()
+    """Look at length at what was only looked at shortly. A change is found again until the explanation ends.
+
+    A method may catch the error, and what it would give then is not of the model as it is.
+    """
+    looks = _LOOKS.get() or {}
+    for model, state in list(looks.items()):
         if not state.holds(model):
             forget_plans(model)
             raise ModelChanged
+        looks.pop(model, None)
 
 
 def is_unchanged(model: nn.Module, found: PlansOfModel) -> bool:

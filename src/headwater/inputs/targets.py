@@ -176,12 +176,13 @@ class Reader:
         shown = rows.detach()
         best = shown.argmax(-1)
         contrast = self._contrast(rows, best, names, independent=False)
+        name_targets = contrast.name  # it holds no tensors of the run
 
         def name(shown: Tensor, best: Tensor, *size: Tensor) -> ReadNames:
             found = best.tolist()
             sizes = size[0].tolist() if size else None
             said: list[str | None] = [names(i) for i in found]
-            return ReadNames(contrast.name(found), said, sizes, ClassLogits.of(shown.cpu(), names))
+            return ReadNames(name_targets(found), said, sizes, ClassLogits.of(shown.cpu(), names))
 
         return ScoreReading.later(contrast.score, [shown, best, *contrast.size], name)
 
@@ -260,8 +261,11 @@ class Reader:
                 "set it against."
             )
 
+        names_of_both = one.name, other.name
+
         def name(best: list[int]) -> list[str]:
-            return [f"{a} - {b}" for a, b in zip(one.name(best), other.name(best), strict=True)]
+            first, second = (found(best) for found in names_of_both)
+            return [f"{a} - {b}" for a, b in zip(first, second, strict=True)]
 
         return Contrast(one.score - other.score, name, (one.size[0] + other.size[0],))
 

@@ -316,8 +316,10 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, place: InputPlace) -> Ba
         mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids, dtype=torch.bool)
     )
     items = ItemsOfIds(ids.to("cpu", copy=True), real.cpu(), tokenizer)
-    for number in (~items.real.any(1)).nonzero().flatten().tolist():
-        raise EmptyInput(f"row {number} of attention_mask leaves no token: there is nothing to explain.")
+    check_mask("attention_mask", items.real)
+    decoder_mask = fields.get("decoder_attention_mask")
+    if isinstance(decoder_mask, Tensor) and decoder_mask.dim() == 2:
+        check_mask("decoder_attention_mask", decoder_mask.cpu().bool())
     drop = ("special_tokens_mask", "offset_mapping")
     kwargs = {k: v for k, v in fields.items() if k not in drop}
     return Batch(
@@ -330,6 +332,12 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, place: InputPlace) -> Ba
         at=place.name,
         lookups=place.lookups,
     )
+
+
+def check_mask(name: str, real: Tensor) -> None:
+    """Every row has a token: where one has none, no position is its last."""
+    for number in (~real.any(1)).nonzero().flatten().tolist():
+        raise EmptyInput(f"row {number} of {name} leaves no token: there is nothing to explain.")
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,10 @@ class Launch:
     warps: int = 4
 
 
-def is_near(found: Tensor, expected: Tensor) -> Tensor:
-    """Equal but for the last digits, beside the largest number: a sum may be rounded in another order."""
-    number = expected.isfinite()
+def is_near(found: Tensor, expected: Tensor, beside: Tensor) -> Tensor:
+    """Equal but for the last digits, beside the largest of other numbers: a sum may be rounded in another order."""
     digits = DIGITS if expected.dtype is torch.float32 else DIGITS_OF_HALF
-    room = digits * torch.finfo(expected.dtype).eps * expected.where(number, 0).abs().max().double()
+    room = digits * torch.finfo(expected.dtype).eps * beside.where(beside.isfinite(), 0).abs().max().double()
     near = (found.double() - expected.double()).abs() <= room
     return (near | (found == expected) | (found.isnan() & expected.isnan())).all()
 
@@ -65,8 +64,20 @@ class PointwiseKernel:
         launch, checks = self.launches[key], CHECKS.get()
         made = self.by_torch(tensors) if launch is None or checks is not None else launch_chain(launch, tensors)
         if launch is not None and checks is not None:
-            checks += [is_near(*pair) for pair in zip(launch_chain(launch, tensors), made, strict=True)]
+            checks += self.check(launch_chain(launch, tensors), tensors)
         return made[0] if len(made) == 1 else tuple(made)
+
+    def check(self, made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Whether each result is what torch's operations give.
+
+        A mean is held beside the size of what it is a mean of, which may cancel.
+        """
+        found, checks = self.chain.run(*tensors), []
+        for one, place in zip(made, self.chain.gives, strict=True):
+            step = self.chain.steps[place - self.chain.inputs]
+            beside = found[step.args[0].place].abs().mean(-1) if step.function is MEAN else found[place]
+            checks.append(is_near(one, found[place], beside))
+        return checks
 
     def by_torch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         found = self.chain.run(*tensors)
@@ -98,9 +109,9 @@ def plan_launch(chain: Chain, tensors: Sequence[Tensor]) -> Launch | None:
     if not turns_last_axis(chain, [one.shape for one in empty]):
         return None
     found = chain.on_meta().run(*empty)
-    shape = torch.broadcast_shapes(*(one.shape for one in found))
+    shape = find_common_shape([one.shape for one in found])
     given = [found[place] for place in chain.gives]
-    if any(one.dtype not in NAMES for one in found) or not math.prod(shape):
+    if shape is None or any(one.dtype not in NAMES for one in found) or not math.prod(shape):
         return None
     if not fit_shapes(chain, shape, [one.shape for one in found]):
         return None
@@ -126,13 +137,22 @@ def plan_launch(chain: Chain, tensors: Sequence[Tensor]) -> Launch | None:
     return Launch(define_program(source), blocks * -(-rows // tile[0]), tuple(numbers), made, tile, warps)
 
 
+def find_common_shape(shapes: Sequence[torch.Size]) -> torch.Size | None:
+    """The shape that all can be expanded to; None where a mean of rows meets rows of another length."""
+    try:
+        found: torch.Size = torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        return None
+    return found
+
+
 def fit_shapes(chain: Chain, shape: torch.Size, found: Sequence[torch.Size]) -> bool:
-    """Whether all results are of one shape; in a chain by rows, whether all else is rows, or one number of each."""
+    """Whether all results are of one shape; in a chain by rows, whether they are rows, or one number of each."""
     if not chain.rows:
         return all(found[place] == shape for place in chain.gives)
     alone = torch.Size((*shape[:-1], 1))
     rows = len(shape) > 1 and shape[-1] <= LONGEST and all(found[place][-1:] == shape[-1:] for place in chain.rows)
-    return rows and all(one in (shape, alone) for one in found[chain.inputs :])
+    return rows and all(found[place] in (shape, alone) for place in chain.gives)
 
 
 def turns_last_axis(chain: Chain, given: Sequence[torch.Size]) -> bool:

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -247,8 +248,13 @@ class _Joiner:
         self.made.append(operation)
 
     def _with_own_casts(self, operation: Operation) -> list[Operation]:
-        """The operation, and before it casts of its own: to cast a number again costs less than to read it."""
+        """The operation, and before it casts of its own: to cast a number again costs less than to read it.
+
+        Not where it takes numbers from other places: they must lie in memory.
+        """
         own, renamed = [], {}
+        if operation.function is turn_halves:
+            return [operation]
         for slot in dict.fromkeys(slots_in(operation.args)):
             cast = self.casts.get(slot.number)
             if cast is not None and slot.number not in self.open:
@@ -326,7 +332,7 @@ def can_join(operation: Operation) -> bool:
         options = dict(operation.kwargs)
         dtype, layout, _ = options.pop("dtype", None), options.pop("layout", None), options.pop("device", None)
         return dtype in CASTS and layout in (None, torch.strided) and not options
-    plain = all(isinstance(one, Slot) or type(one) in (int, float) for one in operation.args)
+    plain = all(isinstance(one, Slot) or (type(one) in (int, float) and isfinite(one)) for one in operation.args)
     return plain and not operation.kwargs and len(operation.args) <= 2
 
 
