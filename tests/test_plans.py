@@ -22,7 +22,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import headwater as hw
 from headwater.engine import propagate, run_graphs, run_plans
-from headwater.kernels import blocked, elementwise, sparse_rows
+from headwater.kernels import blocked, elementwise, pointwise, sparse_rows
 from headwater.memory.meter import peak_of
 from headwater.rules import gamma, ratio
 from headwater.traces.join import Size, fits, join_traces, size_through
@@ -775,6 +775,30 @@ def test_a_graph_has_joined_kernels_only_if_they_say_the_same(
     assert (program.joined is program.plain) == wrong
 
 
+def test_only_kernels_that_are_wrong_are_left_to_torch(captures: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    launch, left = pointwise.launch_chain, []
+
+    def launch_wrongly(plan: pointwise.Launch, tensors: list[Tensor]) -> list[Tensor]:
+        found = launch(plan, tensors)
+        left.append(len(found) > 1)
+        return [one * 1.01 for one in found] if left[-1] else found
+
+    monkeypatch.setattr(run_graphs, "PointwiseKernel", partial(run_graphs.PointwiseKernel, fits=lambda tensor: True))
+    monkeypatch.setattr(pointwise, "launch_chain", launch_wrongly)
+    model = new("llama").float()
+    for turn in range(7):
+        data = ids(9)
+        data["input_ids"][0, 0] = 5 + turn
+        found, plain = (hw.explain(model, data, method="lrp", plans=plans)[0] for plans in (True, False))
+        assert torch.allclose(found.relevance, plain.relevance, rtol=1e-4, atol=1e-6), turn
+    assert found.provenance.way == "graph"
+    left.clear()
+    hw.explain(model, data, method="lrp")
+    assert left
+    assert not any(left)  # the others are kernels still
+
+
 def test_graphs_are_few_and_go_with_their_plan(captures: list[object]) -> None:
     model = new("bert")
     hw.explain(model, ids(5))
@@ -912,11 +936,16 @@ def test_a_closer_look_is_made_where_a_change_was_found_before_it(
     assert closes == [True, False]
 
 
-def test_a_graph_is_not_asked_for_words_that_only_a_new_table_has(captures: list[object]) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_graph_is_not_asked_for_words_that_only_a_new_table_has(whole: bool, captures: list[object]) -> None:
     """On a card, an index behind the end of the old table would be the end of the process."""
     model = ready_on_card()
     table = model.bert.embeddings.word_embeddings
-    table.weight = nn.Parameter(torch.cat([table.weight.detach(), table.weight.detach()[:5]]))
+    longer = nn.Parameter(torch.cat([table.weight.detach(), table.weight.detach()[:5]]))
+    if whole:  # the old one is held on to, so that it is not seen to be gone
+        model.bert.embeddings.word_embeddings = nn.Embedding(len(longer), longer.shape[1], _weight=longer).eval()
+    else:
+        table.weight = longer
     data = ids(9)
     data["input_ids"][0, 3] = 123
     captures.clear()

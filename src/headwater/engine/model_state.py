@@ -79,6 +79,7 @@ class ModelState:
     places: list[list[Any]]  # of the weights, in memory
     held: list[dict[str, nn.Parameter | None]]  # the parameters of each module that has any, as it holds them
     parameters: list[int]  # the same by identity
+    parts: list[int]  # the modules that each module holds, by identity
     everywhere: tuple[int, ...]
 
     @classmethod
@@ -105,11 +106,12 @@ class ModelState:
             places_of(weights),
             (held := [module._parameters for module in modules if module._parameters]),
             parameters_in(held),
+            parts_of(modules),
             hooks_everywhere(),
         )
 
     def seems_to_hold(self, model: nn.Module) -> bool:
-        """Whether its modules hold the same weights, and these lie where they lay: a short look.
+        """Whether its modules hold the same parts and weights, and these lie where they lay: a short look.
 
         After it a plan finds what it reads in memory. A new table of words may be longer than the one that the plan
         reads: an index behind the end of that would leave a card unusable.
@@ -117,6 +119,7 @@ class ModelState:
         return (
             not self.gone
             and self.modules[0]() is model
+            and parts_of([one() for one in self.modules]) == self.parts
             and [weight.data_ptr() for weight in self.weights] == self.places[0]
             and parameters_in(self.held) == self.parameters
             and hooks_everywhere() == self.everywhere
@@ -313,6 +316,11 @@ def weights_of(model: nn.Module) -> Iterator[Tensor]:
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             yield from (weight for weight in held.values() if weight is not None)
+
+
+def parts_of(modules: Sequence[nn.Module | None]) -> list[int]:
+    """The modules that these hold, by identity."""
+    return [id(part) for module in modules if module is not None for part in module._modules.values()]
 
 
 def parameters_in(held: list[dict[str, nn.Parameter | None]]) -> list[int]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..kernels.pointwise import PointwiseKernel
 from ..traces.capture import Body, CapturedCall
 from ..traces.play import Left, Program, SplitProgram, play, play_again, split_trace
-from ..traces.pointwise import check_chains, join_pointwise
+from ..traces.pointwise import check_chains, join_pointwise, leave_wrong
 from ..traces.record import Slot, Trace
 
 OFTEN = 2  # times that a length was played before it is captured
@@ -96,8 +96,8 @@ class GraphProgram:
     def confirm(self, given: Sequence[Tensor], seeds: Sequence[Tensor], length: int) -> bool:
         """Whether the joined operations give what the plain ones give. Kernels are compiled meanwhile.
 
-        Each kernel is held against torch's operations for the same numbers: behind many layers, a last digit in
-        bfloat16 may have become a first one.
+        Each kernel is held against torch's operations for the same numbers, and left to them where it differs: behind
+        many layers, a last digit in bfloat16 may have become a first one.
         """
 
         def compute(program: SplitProgram) -> list[Tensor]:
@@ -106,7 +106,8 @@ class GraphProgram:
 
         with check_chains() as checks:
             joined = compute(self.joined)
-        return all(torch.stack(checks).tolist() if checks else ()) and agree(joined, compute(self.plain))
+        leave_wrong(checks)
+        return agree(joined, compute(self.plain))
 
 
 def agree(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
@@ -147,7 +148,9 @@ class RunGraph:
         self.call = call
         self.given: list[Tensor] = [tensor.clone() for tensor in given]
         self.pool: tuple[int, int] | None = torch.cuda.graph_pool_handle() if given[0].is_cuda else None
-        play_again(program.parts[0], self.given, (), length)  # kernels are compiled before a capture begins
+        with check_chains() as checks:  # kernels are compiled before a capture begins
+            play_again(program.parts[0], self.given, (), length)
+        leave_wrong(checks)
         self.first: Body = call(partial(play_again, program.parts[0], self.given, (), length), self.pool)
         self.second: Body | None = None
         self.seeds: list[Tensor] = []

@@ -196,12 +196,19 @@ class ModelChanged(Exception):
 
 
 @contextmanager
-def look_later() -> Iterator[Looks]:
-    """Inside, models are looked at shortly, and at length by `look_now`, which raises `ModelChanged`."""
+def look_later() -> Iterator[None]:
+    """Inside, models are looked at shortly, and at length by `look_now`, at the end at the latest.
+
+    Raises `ModelChanged` then, also in the place of an error that the change may have led to.
+    """
     with undone(partial(_LOOKS.set, _LOOKS.get())):
-        looks: Looks = {}
-        _LOOKS.set(looks)
-        yield looks
+        _LOOKS.set({})
+        try:
+            yield
+        except Exception:
+            look_now()
+            raise
+        look_now()
 
 
 def look_now() -> None:

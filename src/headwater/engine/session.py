@@ -35,7 +35,6 @@ from .run_plans import (
     forget_plans,
     forget_stale_plans,
     look_later,
-    look_now,
     recall_model,
     remember_ready,
 )
@@ -196,15 +195,8 @@ def answer_all(ask: Request, change: Change = keep_run) -> list[Explanation]:
 
 def run_plan(ask: Request, change: Change) -> tuple[Plan, list[Explanation]]:
     """A request's plan and its explanations: once more, where its model turns out to have changed meanwhile."""
-    with suppress(ModelChanged), look_later() as looks:
-        try:
-            made = run_plan_once(ask, change)
-        except Exception:
-            if looks:
-                look_now()  # an error that the change led to is none
-            raise
-        look_now()
-        return made
+    with suppress(ModelChanged), look_later():
+        return run_plan_once(ask, change)
     return run_plan_once(ask, change)
 
 

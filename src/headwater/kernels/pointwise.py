@@ -9,13 +9,13 @@ import linecache
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..traces.pointwise import CAST, CHECKS, MEAN, RSQRT, SILU, Chain, ChainStep, From, aten, turn_halves
+from ..traces.pointwise import CAST, CHECKS, MEAN, RSQRT, SILU, Chain, ChainCheck, ChainStep, From, aten, turn_halves
 from .cards import is_served_card, on_device
 
 NAMES = {torch.float32: "tl.float32", torch.bfloat16: "tl.bfloat16", torch.float16: "tl.float16"}
@@ -62,22 +62,28 @@ class PointwiseKernel:
                 self.launches.clear()
             self.launches[key] = plan_launch(self.chain, tensors) if all(map(self.fits, tensors)) else None
         launch, checks = self.launches[key], CHECKS.get()
-        made = self.by_torch(tensors) if launch is None or checks is not None else launch_chain(launch, tensors)
         if launch is not None and checks is not None:
-            checks += self.check(launch_chain(launch, tensors), tensors)
+            checks.append(ChainCheck(self.check(launch, tensors), partial(self.launches.__setitem__, key, None)))
+        made = self.by_torch(tensors) if launch is None or checks is not None else launch_chain(launch, tensors)
         return made[0] if len(made) == 1 else tuple(made)
 
-    def check(self, made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Whether each result is what torch's operations give.
+    def check(self, launch: Launch, tensors: Sequence[Tensor]) -> Tensor:
+        """Whether all results are what torch's operations give; not where the kernel cannot be compiled.
 
         A mean is held beside the size of what it is a mean of, which may cancel.
         """
+        try:
+            made = launch_chain(launch, tensors)
+        except RuntimeError:  # no memory
+            raise
+        except Exception:
+            return torch.zeros((), dtype=torch.bool, device=tensors[0].device)
         found, checks = self.chain.run(*tensors), []
         for one, place in zip(made, self.chain.gives, strict=True):
             step = self.chain.steps[place - self.chain.inputs]
             beside = found[step.args[0].place].abs().mean(-1) if step.function is MEAN else found[place]
             checks.append(is_near(one, found[place], beside))
-        return checks
+        return torch.stack(checks).all()
 
     def by_torch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         found = self.chain.run(*tensors)

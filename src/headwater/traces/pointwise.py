@@ -1,8 +1,9 @@
 """Chains of operations of a trace that compute each number alone (a product, a sum, a cast), as one operation.
 
 On a card each operation is a pass over memory. A chain is one pass: what lies between its operations is never stored.
-Each result is rounded as it was. A chain may go through means along the last axis, as norms have them; only these are
-added up in another order. It may begin with the halves of rows changed, as rotary positions have it.
+Each result is rounded as it was, but for the last digit of functions such as SiLU. A chain may go through means along
+the last axis, as norms have them; these are added up in another order. It may begin with the halves of rows changed,
+as rotary positions have it.
 """
 
 from __future__ import annotations
@@ -37,16 +38,32 @@ CASTS = (torch.float32, torch.bfloat16, torch.float16)
 STEPS, INPUTS = 24, 10  # of a chain, at the most
 
 
-CHECKS: ContextVar[list[Tensor] | None] = ContextVar("checks", default=None)
+@dataclass(frozen=True)
+class ChainCheck:
+    """Whether what computes a chain gave what torch's operations give, and how it is left to them."""
+
+    agrees: Tensor
+    leave: Callable[[], None]
+
+
+CHECKS: ContextVar[list[ChainCheck] | None] = ContextVar("checks", default=None)
 
 
 @contextmanager
-def check_chains() -> Iterator[list[Tensor]]:
-    """Inside, what computes chains gives what torch's operations give; the list has whether its own numbers agree."""
+def check_chains() -> Iterator[list[ChainCheck]]:
+    """Inside, what computes chains gives what torch's operations give; the list says whether its own numbers agree."""
     with undone(partial(CHECKS.set, CHECKS.get())):
-        checks: list[Tensor] = []
+        checks: list[ChainCheck] = []
         CHECKS.set(checks)
         yield checks
+
+
+def leave_wrong(checks: Sequence[ChainCheck]) -> None:
+    """Leave to torch's operations what does not agree with them."""
+    agree = torch.stack([one.agrees for one in checks]).tolist() if checks else []
+    for one, right in zip(checks, agree, strict=True):
+        if not right:
+            one.leave()
 
 
 @dataclass(frozen=True)
@@ -215,7 +232,7 @@ class _Joiner:
     made: list[_Group | Operation] = field(default_factory=list)
     open: dict[int, _Group] = field(default_factory=dict)  # by the slots that they make
     casts: dict[int, Operation] = field(default_factory=dict)  # to a wider type, by the slot that they make
-    kernels: dict[Chain, Callable[..., Any]] = field(default_factory=dict)
+    kernels: dict[str, Callable[..., Any]] = field(default_factory=dict)  # by how the chain is written: 2 is no 2.0
 
     def join(self, wanted: set[int]) -> Trace:
         bounds = [*self.trace.begins, len(self.trace.operations)]
@@ -297,9 +314,9 @@ class _Joiner:
         if len(kept) < 2:
             return kept
         chain, inputs, results = chain_of(_Group(kept, {number_of(each) for each in kept}), needed)
-        kernel = self.kernels.get(chain)
+        kernel = self.kernels.get(repr(chain))
         if kernel is None:
-            kernel = self.kernels[chain] = self.make(chain)
+            kernel = self.kernels[repr(chain)] = self.make(chain)
         return [Operation(kernel, inputs, {}, results, len(results) == 1)]
 
 
