@@ -254,6 +254,7 @@ def test_a_cross_encoder_ranks():
         ({"a": " "}, EmptyInput, "empty"),
         ({"rank": 4}, NotApplicable, "no directions"),
         ({"pooling": "mean"}, UsageError, "gives no vectors"),
+        ({"normalise": False}, UsageError, "gives no vectors: leave out normalise"),
         ({"model": CrossEncoder(tiny("bert"), length=8)}, TooLong, "at most 8"),
         ({"b": 3}, UsageError, "must be a string"),
     ],

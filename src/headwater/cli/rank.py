@@ -13,7 +13,7 @@ from headwater.inputs.lines import read_lines
 
 from . import options
 from .screen import interruptions, print_json, waiting
-from .similar import MINILM, Dimensions, Dot, Encoder, PoolingName, RankNumber
+from .similar import MINILM, Dimensions, Dot, Encoder, PairTarget, PoolingName, RankNumber
 
 if TYPE_CHECKING:
     from headwater.results.ranking import Ranking
@@ -33,6 +33,7 @@ def command(
         str | None, typer.Option(metavar="PLACES", help="Two places, such as 0,1: why the one is above the other.")
     ] = None,
     rank: RankNumber = None,
+    target: PairTarget = None,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Scores are kept there: what was interrupted goes on with the same command."),
@@ -60,6 +61,7 @@ def command(
             pooling=pooling,
             normalise=not dot,
             dimensions=dimensions,
+            target=target,
             method=method,
             truncate=truncate,
             device=device,

@@ -117,7 +117,7 @@ def command(
         from headwater.jobs.similar_rows import find_pooling
     if similar is not None and pooling is None and model is not None:
         found_pooling, max_tokens = find_pooling(model, max_tokens)
-        pooling = ",".join(found_pooling)
+        pooling = None if found_pooling is None else ",".join(found_pooling)
     with interruptions(out):
         found = run(
             loaded,
