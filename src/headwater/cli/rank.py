@@ -10,6 +10,7 @@ import typer
 
 from headwater.errors import DataError
 from headwater.inputs.lines import read_lines
+from headwater.plurals import say_count
 
 from . import options
 from .screen import interruptions, print_json, waiting
@@ -102,5 +103,5 @@ def read_places(text: str, count: int) -> tuple[int, int]:
         raise DataError(f"--why takes two places, such as 0,1, not {text!r}.")
     above, below = int(parts[0]), int(parts[1])
     if max(above, below) >= count:
-        raise DataError(f"--why {text}: there are {count} passages, the first is at place 0.")
+        raise DataError(f"--why {text}: the file has {say_count(count, 'passage')}, the first is at place 0.")
     return above, below
