@@ -333,7 +333,7 @@ def test_a_list_of_prompts_gives_a_list() -> None:
     assert hw.explain_generation(talker("gpt2"), [], tokenizer=speaker()) == []
     answers = hw.explain_generation(talker("gpt2"), iter(prompts), tokenizer=speaker(), answer=[" Paris", " good"])
     assert [one.text.strip() for one in answers] == ["Paris", "good"]
-    with pytest.raises(UsageError, match="1 answers for 2 prompts"):
+    with pytest.raises(UsageError, match="1 answer for 2 prompts"):
         hw.explain_generation(talker("gpt2"), prompts, tokenizer=speaker(), answer=[" Paris"])
     with pytest.raises(InputError, match="not int"):
         hw.explain_generation(talker("gpt2"), 5, tokenizer=speaker())
