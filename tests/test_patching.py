@@ -181,6 +181,39 @@ def test_what_cannot_be_patched() -> None:
         hw.patch(tiny("bert"), ONE, e.inside.top(1), **options)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"method": "lrp"},
+        {"inside": "heads"},
+        {"sinks": "aside"},
+        {"keep": "host"},
+        {"recompute": "blocks"},
+        {"memory_limit": "1GiB"},
+        {"window": True},
+        {"stride": 2},
+    ],
+)
+def test_options_that_would_have_no_effect_are_refused(option: dict[str, Any]) -> None:
+    message = f"explains nothing: leave out {next(iter(option))}="
+    for function in (hw.patch, hw.patch_each):
+        with pytest.raises(UsageError, match=message):
+            function(tiny("bert"), ONE, "layer 1 head 0", tokenizer=tokenizer(), **option)
+
+
+@pytest.mark.parametrize("option", [{"window": True}, {"stride": 2}])
+def test_a_difference_is_of_no_windows(option: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(option))}="):
+        hw.difference(tiny("bert"), ONE, TWO, inside="layers", tokenizer=tokenizer(), **option)
+
+
+def test_options_that_say_what_is_done_anyway_are_taken() -> None:
+    options = {"tokenizer": tokenizer(), "with_": TWO}
+    plain = hw.patch(tiny("bert"), ONE, "layer 1 head 0", **options)
+    usual = {"sinks": "show", "keep": "device", "recompute": None, "memory_limit": None, "window": False, "seed": 3}
+    assert hw.patch(tiny("bert"), ONE, "layer 1 head 0", **options, **usual) == plain
+
+
 def test_nodes_come_one_by_one_or_in_any_iterable() -> None:
     """A name was read letter by letter, and a generator named nothing after its first reading."""
     options: dict[str, Any] = {"tokenizer": tokenizer()}

@@ -304,6 +304,8 @@ def test_a_function_ranks():
         (vectors_of, {"rank": 2}, NotApplicable, "leave out rank="),
         (vectors_of, {"tokenizer": SimpleNamespace()}, UsageError, "no place"),
         (vectors_of, {"truncate": True}, UsageError, "leave out truncate="),
+        (vectors_of, {"device": "cpu"}, UsageError, "leave out device="),
+        (vectors_of, {"dtype": "float32"}, UsageError, "leave out dtype="),
         (vectors_of, {"dimensions": -1}, UsageError, "dimensions must be at least 1"),
         (vectors_of, {"dimensions": 99}, UsageError, "dimensions=99"),
     ],

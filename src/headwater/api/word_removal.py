@@ -49,7 +49,7 @@ class RemovalComparer:
                 "a function of texts gives its vectors as they are, so pooling= and tokenizer= have no place beside "
                 "it. Where it takes what a tokenizer gives, pass a method of the model, or an nn.Module around it."
             )
-        for name in ("truncate", "inputs", "processor"):
+        for name in ("truncate", "inputs", "processor", "device", "dtype"):
             if getattr(options, name):
                 raise UsageError(f"a function of texts is asked for its vectors alone: leave out {name}=.")
         return cls(function, options)
