@@ -291,6 +291,8 @@ def test_bad_data_are_refused_before_any_work_and_the_row_is_named(data, message
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("a.csv", "text;label\ngood;1\n", "it has text;label. Its columns seem to stand between semicolons: a .csv"),
+        ("a.csv", "text\tlabel\ngood\t1\n", "Its columns seem to stand between tabs: .* a .tsv file has tabs"),
         ("a.csv", "text,label\ngood,1\nbad\n", "row 1 of .*a.csv has 1 column under a header of 2"),
         ("a.jsonl", '{"text": "good", "label": 1}\nbad\n', "row 1 of .*a.jsonl is no JSON object"),
         ("a.jsonl", '{"text": "good", "label": 1}\n{"text": "bad"}\n', "row 1 of .* no label None"),

@@ -57,6 +57,14 @@ def out(engine, finished, tmp_path):
     return tmp_path / "out"
 
 
+def test_a_file_is_no_place_for_a_run(tmp_path):
+    file = tmp_path / "data.csv"
+    file.write_text("text\ngood\n")
+    with pytest.raises(UsageError, match=r"data.csv is a file: a run is a directory of files\. Name another --out"):
+        hw.run("headwater/sentiment", file, file, progress=False)
+    assert file.read_text() == "text\ngood\n"
+
+
 def test_files_of_others_are_left_alone(data, out):
     ours = contents(out)
     foreign = {

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import DataError, TargetError, UnknownName, check_least, require_extra
 from ..inputs.classes import Names
 from ..inputs.given import is_column
-from ..inputs.lines import read_lines, wide_fields
+from ..inputs.lines import hint_at_separator, read_lines, wide_fields
 from ..inputs.table import LabelledTexts
 from ..inputs.text import check_characters
 from ..plurals import say_count
@@ -112,7 +112,8 @@ def check_columns(columns: Any, needed: Sequence[str], source: str) -> list[str]
     known = list(map(str, column_names(columns)))
     for name in needed:
         if name not in known:
-            raise DataError(f"{source} has no column {name!r}; it has {', '.join(known) or 'none'}.")
+            held = ", ".join(known) or "none"
+            raise DataError(f"{source} has no column {name!r}; it has {held}.{hint_at_separator(known)}")
     return known
 
 

@@ -68,6 +68,8 @@ def has_begun(path: Path) -> bool:
 
 def check_ours(path: Path) -> None:
     """Refuses a directory that is somebody else's, and one in which a part of the run's is not its own."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file: a run is a directory of files. Name another --out.")
     if path.is_dir() and not has_begun(path) and any(child.name != WORK for child in path.iterdir()):
         raise UsageError(f"{path} is not empty and holds no run. Choose a new directory.")
     for name in (WORK, SHARDS):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
-from ...inputs.lines import wide_fields
+from ...inputs.lines import hint_at_separator, wide_fields
 from ...store.columns import need_arrow
 from .arrow import DatasetSplit, ParquetFile, is_string_type, load_split
 from .lines import DIALECTS, Records, TextFile, header_of, json_object
@@ -277,7 +277,8 @@ def look_through_lines(path: str, suffix: str, columns: Sequence[str]) -> Looked
 def need_columns(path: str, columns: Sequence[str], known: Sequence[str]) -> None:
     for name in columns:
         if name not in known:
-            raise DataError(f"{path} has no column {name!r}; it has {', '.join(map(repr, known)) or 'none'}.")
+            held = ", ".join(map(repr, known)) or "none"
+            raise DataError(f"{path} has no column {name!r}; it has {held}.{hint_at_separator(known)}")
         if known.count(name) > 1:
             raise DataError(f"{path} has {known.count(name)} columns called {name!r}. Rename all but one of them.")
 
