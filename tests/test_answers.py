@@ -50,7 +50,7 @@ def test_relevance_of_a_word_is_the_sum_of_its_tokens():
 
 
 def test_one_word_cannot_be_ranked():
-    with pytest.raises(InputError, match="has 1 words"):
+    with pytest.raises(InputError, match="has 1 word"):
         asked("France", Additive({}))
 
 

@@ -17,7 +17,7 @@ EXPERIMENTS = ROOT / "experiments" / "src" / "headwater_experiments"
 
 # A module imports from its own stage or an earlier one; imports inside functions and for types count.
 STAGES = (
-    {"errors", "version", "defaults", "names", "plugins", "deprecations", "moved"},
+    {"errors", "version", "defaults", "names", "plurals", "plugins", "deprecations", "moved"},
     {"results"},
     {"inputs"},
     {"models"},
@@ -36,11 +36,11 @@ STAGE = {name: number for number, names in enumerate(STAGES) for name in names}
 
 # Narrower than their stage: results and pictures know only results, models know nothing of explanations.
 ONLY = {
-    "results": {"errors", "results"},
+    "results": {"errors", "plurals", "results"},
     "traces": {"errors", "inputs", "traces"},
     "kernels": {"errors", "traces", "kernels"},
-    "viz": {"errors", "version", "results", "viz"},
-    "models": {"errors", "version", "plugins", "inputs", "models"},
+    "viz": {"errors", "plurals", "version", "results", "viz"},
+    "models": {"errors", "plurals", "version", "plugins", "inputs", "models"},
 }
 
 HEAVY = (

@@ -398,7 +398,7 @@ def test_texts_come_in_many_forms(tmp_path):
 
 
 def test_nothing_found_is_an_error():
-    with pytest.raises(DataError, match=r"no member of g .* stands in any of the 1 texts"):
+    with pytest.raises(DataError, match=r"no member of g .* stands in the one text\."):
         audited(data=["a good film"], groups={"g": ["w1"]})
 
 

@@ -233,6 +233,10 @@ def test_what_cannot_be_had_is_said() -> None:
         hw.circuit(model, given, recompute=2)
     with pytest.raises(UsageError, match="leave out keep="):
         hw.circuit(model, given, keep="host")
+    with pytest.raises(UsageError, match="leave out sinks="):
+        hw.circuit(model, given, sinks="aside")
+    with pytest.raises(UsageError, match="leave out stride="):
+        hw.circuit(model, given, stride=2)
     with pytest.raises(UnknownName, match="layer 1"):
         trace("bert", parts=["layers"]).ledger("layer 7")
     plain = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).double().eval()

@@ -220,6 +220,12 @@ def test_the_terminal_says_scale_sum_and_ledger_of_every_row(width):
     assert max(map(len, shown.splitlines())) <= width
 
 
+def test_one_method_is_refused_where_several_are_asked_for():
+    """It was ignored, and all of the paper's were compared."""
+    with pytest.raises(UsageError, match=r"methods=\[…\], not method="):
+        hw.compare(tiny("bert"), "good", tokenizer=tokenizer(), method="gi")
+
+
 def test_every_row_has_full_colour_at_its_own_largest():
     """Rows that differ by a factor look alike; of one sign turned round, red and blue change places."""
     scaled = explanation("gi", tuple(x * 1e-4 for x in LARGE))

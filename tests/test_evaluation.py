@@ -30,7 +30,16 @@ from typer.testing import CliRunner
 from headwater.cli import evaluate as evaluate_command
 from headwater.cli import report as report_command
 from headwater.cli.refusals import Commands
-from headwater.errors import DataError, InputError, MissingExtra, ModelError, TargetError, TrainingMode, UsageError
+from headwater.errors import (
+    DataError,
+    InputError,
+    MissingExtra,
+    ModelError,
+    NotApplicable,
+    TargetError,
+    TrainingMode,
+    UsageError,
+)
 from headwater.evaluation import job, sanity, stability
 from headwater.evaluation import run as evaluations
 from headwater.evaluation.files import load_evaluation
@@ -282,7 +291,9 @@ def test_bad_data_are_refused_before_any_work_and_the_row_is_named(data, message
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "text,label\ngood,1\nbad\n", "row 1 of .*a.csv has 1 columns under a header of 2"),
+        ("a.csv", "text;label\ngood;1\n", "it has text;label. Its columns seem to stand between semicolons: a .csv"),
+        ("a.csv", "text\tlabel\ngood\t1\n", "Its columns seem to stand between tabs: .* a .tsv file has tabs"),
+        ("a.csv", "text,label\ngood,1\nbad\n", "row 1 of .*a.csv has 1 column under a header of 2"),
         ("a.jsonl", '{"text": "good", "label": 1}\nbad\n', "row 1 of .*a.jsonl is no JSON object"),
         ("a.jsonl", '{"text": "good", "label": 1}\n{"text": "bad"}\n', "row 1 of .* no label None"),
         ("a.parquet", "text", "is no parquet file"),
@@ -321,6 +332,37 @@ def test_models_that_cannot_be_judged_are_refused():
         judged(Bag().train())
     with pytest.raises(TargetError, match="at least 2 classes"):
         judged(tiny.tiny("gpt2"))
+
+
+class Alone(Bag):
+    """A bag of words that is called with the ids alone."""
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.embed(input_ids).sum(1)
+
+
+def test_a_module_of_ones_own_is_given_what_it_takes():
+    """It knows no mask, so no text is padded, and the numbers are those of the same bag with one."""
+    assert judged(Alone())["gi"].auac == judged()["gi"].auac
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENS, None])
+def test_a_module_that_takes_no_ids_hears_what_is_needed(tokenizer):
+    class Own(Alone):
+        def forward(self, tokens):
+            return super().forward(tokens)
+
+    message = re.escape("Own.forward(tokens) takes no input_ids") + ".*needs forward.input_ids, attention_mask"
+    with pytest.raises(NotApplicable, match=message):
+        judged(Own(), tokenizer=tokenizer)
+
+
+def test_a_module_that_does_not_say_where_its_words_are_hears_what_is_needed():
+    class Mute(Alone):
+        get_input_embeddings = None
+
+    with pytest.raises(NotApplicable, match=r"evaluate has no inputs=: give it a method get_input_embeddings\(\)"):
+        judged(Mute())
 
 
 def test_a_model_that_fails_on_replaced_tokens_says_what_to_do():

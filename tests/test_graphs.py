@@ -43,7 +43,7 @@ def test_an_edge_is_kept_once_whichever_way_it_is_listed():
         ([(0, -1)], None, "leads to node -1"),
         ([(0, 1), (2, 2)], None, "joins node 2 to itself"),
         ([(0, 1), (1, 0)], [1, 2], "between 0 and 1 is listed with different features"),
-        ([(0, 1)], [1, 2], "1 edges have 2 rows"),
+        ([(0, 1)], [1, 2], "1 edge has 2 rows"),
     ],
 )
 def test_edges_that_cannot_be_are_refused(edges, kinds, message):
@@ -58,7 +58,7 @@ def test_edges_that_cannot_be_are_refused(edges, kinds, message):
         ({"features": np.zeros(3, int)}, "two dimensions"),
         ({"numbers": np.zeros((2, 1))}, "3 nodes, but 2 rows of node numbers"),
         ({"numbers": np.full((3, 1), np.nan)}, "node 0 has a number that is not finite"),
-        ({"names": ("a",)}, "1 rows of names"),
+        ({"names": ("a",)}, "1 row of names"),
         ({"edges": np.zeros((3, 2), int)}, r"shape \[2, edges\]"),
     ],
 )
@@ -77,7 +77,7 @@ def test_what_the_model_does_not_know_is_refused():
         ({"node_ranges": (5,)}, "1 categorical features, the graph's nodes have 2"),
         ({"number_features": 1}, "1 continuous features, the graph's nodes have 2"),
         ({"edge_ranges": (3, 1)}, "edge .* in feature column 1; the model knows 0 to 0"),
-        ({"edge_ranges": (3,)}, "1 columns of features, the graph's have 2"),
+        ({"edge_ranges": (3,)}, "1 column of features, the graph's have 2"),
     ):
         with pytest.raises(InputError, match=message):
             collate([graph], GraphormerConfig(**{**fits, **change}))

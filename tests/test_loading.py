@@ -490,3 +490,9 @@ def test_a_local_model_is_loaded_without_a_bar(tmp_path, capsys):
     assert tqdm.__init__ is before
     list(tqdm(range(3), desc="one's own"))
     assert "one's own" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [None, 3, ["a"]])
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(LoadError, match="by a directory, a file or a name on the hub, not "):
+        load(name)

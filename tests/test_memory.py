@@ -540,7 +540,7 @@ def test_then_blocks_are_computed_again_and_at_last_it_is_too_little():
     assert told.room.recompute in (1, 2, 3)
     assert allocated(model, inputs, limit) <= limit < whole.peak
     assert same(hw.explain(model, inputs, memory_limit=limit), hw.explain(model, inputs))
-    with pytest.raises(UsageError, match=r"limit of .* is too little: 1 at once of 640 positions need about"):
+    with pytest.raises(UsageError, match=r"limit of .* is too little: 1 sample of 640 positions needs about"):
         hw.explain(model, inputs, memory_limit=whole.weights + 1000)
 
 

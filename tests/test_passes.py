@@ -281,6 +281,66 @@ def test_outputs_are_mapped_whatever_they_are() -> None:
     assert [map_output(one, doubled) for one in (module, Tensor, None)] == seen == [module, Tensor, None]
 
 
+class Holder:
+    """An output of one's own: it has a tensor and whatever else is put on it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.more: Any = None
+
+
+def test_outputs_that_lead_back_to_themselves_lead_back_to_their_copy() -> None:
+    """The tensors that are reached on the way back are those that were changed, as on the way there."""
+    one, two = Holder(torch.ones(1)), Holder(torch.ones(2))
+    one.more, two.more = (two, "text"), {"back": one}
+    found = map_output(one, lambda value: 2 * value if isinstance(value, Tensor) else value)
+    assert (found.tensor.tolist(), found.more[0].tensor.tolist(), found.more[1]) == ([2.0], [2.0, 2.0], "text")
+    assert found.more[0].more["back"] is found
+    assert (one.tensor.tolist(), two.more["back"]) == ([1.0], one)
+    for given in ({"tensor": torch.ones(1)}, Output(tensor=torch.ones(1))):
+        given["back"] = given
+        found = map_output(given, lambda value: 2 * value)
+        assert (type(found), found["back"] is found, found["tensor"].tolist()) == (type(given), True, [2.0])
+    row: list[Any] = [torch.ones(1)]
+    row.append((row,))
+    found = map_output(row, lambda value: 2 * value)
+    assert (found[0].tolist(), found[1][0] is found) == ([2.0], True)
+
+
+def test_what_an_output_holds_twice_is_changed_twice() -> None:
+    """Only what leads back to itself is met again: each place of a tensor has its own copy, as before."""
+    shared = (torch.ones(1),)
+    found = map_output({"one": shared, "two": shared}, lambda value: 2 * value)
+    assert found["one"] is not found["two"]
+    assert found["one"][0] is not found["two"][0]
+
+
+def test_a_model_whose_output_leads_back_to_itself_is_explained() -> None:
+    """The relevance is that of the same model with a plain output."""
+
+    class Model(nn.Module):
+        def __init__(self, back: bool) -> None:
+            super().__init__()
+            self.linear, self.back = nn.Linear(3, 2, dtype=torch.float64), back
+
+        def forward(self, x: Tensor) -> Holder:
+            out = Holder(self.linear(x))
+            out.more = out if self.back else None
+            return out
+
+    torch.manual_seed(0)
+    plain, back = Model(False).eval(), Model(True).eval()
+    back.load_state_dict(plain.state_dict())
+    x = drawn(1, 3)
+
+    def read(out: Any) -> Tensor:
+        return (out if out.more is None else out.more.more).tensor[:, 0]
+
+    for _ in range(3):  # what is explained for the third time is played
+        (one,), (two,) = (hw.explain(model, x, score=read) for model in (plain, back))
+        assert torch.equal(one.relevance, two.relevance)
+
+
 def cut_at(score: Callable[..., Tensor], *values: Tensor) -> Read:
     cut = [value.clone().requires_grad_() for value in values]
     result = score(*cut)

@@ -181,6 +181,53 @@ def test_what_cannot_be_patched() -> None:
         hw.patch(tiny("bert"), ONE, e.inside.top(1), **options)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"method": "lrp"},
+        {"inside": "heads"},
+        {"sinks": "aside"},
+        {"keep": "host"},
+        {"recompute": "blocks"},
+        {"memory_limit": "1GiB"},
+        {"window": True},
+        {"stride": 2},
+    ],
+)
+def test_options_that_would_have_no_effect_are_refused(option: dict[str, Any]) -> None:
+    message = f"explains nothing: leave out {next(iter(option))}="
+    for function in (hw.patch, hw.patch_each):
+        with pytest.raises(UsageError, match=message):
+            function(tiny("bert"), ONE, "layer 1 head 0", tokenizer=tokenizer(), **option)
+
+
+def test_modules_of_a_model_that_takes_a_tensor_are_replaced() -> None:
+    """The copies of a tensor were not known as the explained input, so that no module seemed to be called."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double().eval()
+    x, y = torch.randn(2, 1, 3, dtype=torch.float64)
+    expected = model[2](torch.zeros(1, 4, dtype=torch.float64))[0, 0].item()
+    assert hw.patch(model, x, "1", target=0).patched == pytest.approx(expected, abs=1e-12)
+    assert hw.patch(model, x, "1", with_=y, target=0).patched == pytest.approx(model(y)[0, 0].item(), abs=1e-12)
+    both = hw.patch_each(model, x, ["1", "2"], target=0)
+    assert [one.patched for one in both] == pytest.approx([expected, 0.0], abs=1e-12)
+    c = hw.circuit(model, x, parts=["0"], with_="zeros", target=0)
+    assert c.faithfulness() is not None
+
+
+@pytest.mark.parametrize("option", [{"window": True}, {"stride": 2}])
+def test_a_difference_is_of_no_windows(option: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(option))}="):
+        hw.difference(tiny("bert"), ONE, TWO, inside="layers", tokenizer=tokenizer(), **option)
+
+
+def test_options_that_say_what_is_done_anyway_are_taken() -> None:
+    options = {"tokenizer": tokenizer(), "with_": TWO}
+    plain = hw.patch(tiny("bert"), ONE, "layer 1 head 0", **options)
+    usual = {"sinks": "show", "keep": "device", "recompute": None, "memory_limit": None, "window": False, "seed": 3}
+    assert hw.patch(tiny("bert"), ONE, "layer 1 head 0", **options, **usual) == plain
+
+
 def test_nodes_come_one_by_one_or_in_any_iterable() -> None:
     """A name was read letter by letter, and a generator named nothing after its first reading."""
     options: dict[str, Any] = {"tokenizer": tokenizer()}

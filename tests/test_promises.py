@@ -291,6 +291,8 @@ def test_which_tensor_must_be_said() -> None:
     x, y = torch.randn(2, 4), torch.randn(2, 4)
     with pytest.raises(errors.InputError, match="2 floating tensors"):
         hw.explain(bilinear, (x, y))
+    with pytest.raises(errors.InputError, match=r"whole numbers alone.*\{'input_ids': ids\}"):
+        hw.explain(nn.Embedding(3, 2).eval(), torch.tensor([[1, 2]]))
     found = hw.explain(bilinear, (x, y), inputs=x)
     assert found[0].relevance.shape == (4,)
     with pytest.raises(errors.InputError, match="not among"):

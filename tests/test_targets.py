@@ -306,6 +306,8 @@ def test_any_callable() -> None:
 def test_wrong_targets_are_answered() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'positive'"):
         explain(target="postive")
+    with pytest.raises(UnknownName, match="The one set against the other is 'positive - negative'"):
+        explain(target="positive-negative")
     with pytest.raises(TargetError, match="no class 7"):
         explain(target=7)
     with pytest.raises(UnknownName, match="Did you mean 'probability'"):

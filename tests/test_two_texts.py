@@ -75,6 +75,42 @@ def test_similar_on_the_command_line(directory, tmp_path):
     assert hw.Similarity.from_dict(record).rows[0] == "[CLS]"
 
 
+@pytest.fixture(scope="module")
+def cross_encoder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cross") / "model"
+    tiny("bert").save_pretrained(path)
+    tokenizer().save_pretrained(path)
+    return str(path)
+
+
+def test_a_cross_encoder_is_named_on_the_command_line(cross_encoder, tmp_path):
+    """It was told to say how it pools. Its logit is explained, as that of the same model as a module."""
+    words = ("the film", "a movie", "--model", cross_encoder, "--dtype", "float64", "--target", "1")
+    record = json.loads(answer("similar", *words, "--json"))
+    expected = hw.explain_similarity(tiny("bert"), "the film", "a movie", tokenizer=tokenizer(), target=1)
+    assert record["measure"] == "logit of 'LABEL_1'"
+    assert record["score"] == pytest.approx(expected.score, abs=1e-6)  # the weights were read as float32
+    file = tmp_path / "passages.txt"
+    file.write_text("a gripping movie\nvery dull\n")
+    shown = answer("rank", "the film", str(file), *words[2:])
+    assert shown.startswith("logit with: the film")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--dot",), "gives no vectors: leave out --dot."),
+        (("--prompt-a", "query: "), "gives no vectors: leave out --prompt-a and --prompt-b."),
+        (("--pooling", "mean"), "gives no vectors: leave out --pooling."),
+        (("--rank", "2"), "has no directions: leave out --rank."),
+    ],
+)
+def test_what_a_cross_encoder_has_not_is_refused_by_the_option(cross_encoder, words, said):
+    found = CliRunner().invoke(build_app(), ["similar", "the film", "a movie", "--model", cross_encoder, *words])
+    assert found.exit_code == 2
+    assert said in " ".join(found.output.split())
+
+
 def test_rank_on_the_command_line(directory, tmp_path):
     file = tmp_path / "passages.txt"
     file.write_text("a gripping movie\n\nparis is the capital\nvery dull\n")

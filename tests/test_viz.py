@@ -256,6 +256,22 @@ def test_a_terminal_of_sixteen_colours_has_red_and_blue_too():
         assert f"\x1b[{codes}" in captured.get()
 
 
+@pytest.mark.parametrize("first", ["256", "truecolor"])
+def test_each_terminal_of_a_process_gets_its_own_colours(first):
+    """rich keeps the sum of two styles with the codes that it first had, and another terminal got them, too."""
+    relevance = (0.0, *((1.5, -1.5, 0.6) if first == "256" else (1.5, -1.5, 0.7)), 0.0)  # not drawn by another test
+    written = {}
+    for colours in (first, {"256": "truecolor", "truecolor": "256"}[first]):
+        screen = Console(width=100, force_terminal=True, color_system=colours)
+        with screen.capture() as captured:
+            screen.print(render(example(relevance=relevance)))
+        written[colours] = captured.get()
+    assert "48;2;" in written["truecolor"]
+    assert "48;5;" not in written["truecolor"]
+    assert "48;5;" in written["256"]
+    assert "48;2;" not in written["256"]
+
+
 def test_without_colour_the_sign_remains():
     text = on_screen(render(example()), no_color=True)
     assert not re.search(r"\x1b\[[\d;]*(38|48)", text)

@@ -262,6 +262,9 @@ def test_entities_are_of_token_classifiers_alone(tmp_path: Path) -> None:
         hw.explain_entities(tiny("bert"), TEXT, tokenizer=tokenizer())
     with pytest.raises(errors.UsageError, match="target="):
         hw.explain_entities(tagger(), TEXT, tokenizer=tokenizer(), target=1)
+    for name, value in {"inside": "heads", "memory_limit": "1GiB", "stride": 2, "patch": 4}.items():
+        with pytest.raises(errors.UsageError, match=f"leave out {name}="):
+            hw.explain_entities(tagger(), TEXT, tokenizer=tokenizer(), **{name: value})
     tagger().save_pretrained(tmp_path)
     tokenizer().save_pretrained(tmp_path)
     lines = CliRunner().invoke(app, ["explain", TEXT, "--model", str(tmp_path), "--json"]).stdout.splitlines()

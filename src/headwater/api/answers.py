@@ -12,6 +12,7 @@ from ..engine.session import Change, Session
 from ..errors import UsageError, check_integer
 from ..inputs.documents import Material, PromptPart, place_tokens, role_of_others
 from ..inputs.restoring import restores
+from ..plurals import say_count
 from ..results.answer import OUTPUT, START, SpanExplanation, TextSentence, add_hop
 from ..results.answer_report import AnswerReport, Citation, LeftOut
 from ..results.explanation import Explanation
@@ -110,7 +111,7 @@ class AnswerExplainer:
             start = self.text.find(words, start + 1)
         if not 0 <= occurrence < len(found):
             raise UsageError(
-                f"{words!r} stands {len(found)} times in the answer {self.text!r}; asked for {occurrence}."
+                f"{words!r} stands {say_count(len(found), 'time')} in the answer {self.text!r}; asked for {occurrence}."
             )
         return self._explain_through(self._tokens_of(found[occurrence], found[occurrence] + len(words)), hops)
 

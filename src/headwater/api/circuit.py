@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from ..engine.forward import Read, Run
 from ..engine.node_flows import FlowTable, FlowTracer, NodeFlow, UnitAddress
-from ..engine.options import OptionsByName, Request
+from ..engine.options import SHOWN, OptionsByName, Request, refuse_unused
 from ..engine.session import answer_all, check_followed
 from ..errors import NotApplicable, UsageError, check_integer
 from ..inputs.inside_demand import InsideDemand
@@ -73,8 +73,9 @@ def circuit(
     """
     demand = read_part_names(parts)
     nodes = check_integer("nodes", nodes, 1)
-    ask = make_request(model, text, method=method, **{**options, "sinks": "show", "plans": False})
+    ask = make_request(model, text, method=method, **{**options, "plans": False})
     check_options(ask)
+    ask = replace(ask, options=replace(ask.options, sinks=SHOWN))
     tracing = Tracing(demand, nodes, ask.options.batch_size)
     explanation = explain_with_trace(ask, tracing)
     assert tracing.table is not None
@@ -117,9 +118,9 @@ def check_options(ask: Request) -> None:
     method = ask.options.method
     if method is not None:
         check_followed(resolve_method(method))
-    for name in ("window", "recompute", "memory_limit"):
-        if getattr(ask.options, name):
-            raise UsageError(f"a circuit follows one pass of the model many times back: leave out {name}=.")
+    unused = ("window", "stride", "recompute", "memory_limit")
+    refuse_unused(ask.options, unused, "a circuit follows one pass of the model many times back")
+    refuse_unused(ask.options, ("sinks",), "a circuit has every word that its parts read")
     if ask.options.keep != "device":
         raise UsageError(
             "a circuit goes back through the model many times, so nothing is kept elsewhere: leave out keep=."

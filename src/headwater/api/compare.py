@@ -57,6 +57,8 @@ def compare(
     """
     if isinstance(methods, str):
         raise UsageError(f"methods= is a list: methods=[{methods!r}].")
+    if "method" in options:
+        raise UsageError("a comparison is of several methods: methods=[…], not method=.")
     chosen = None if methods is None else [resolve_method(name) for name in methods]
     if chosen is not None and not chosen:
         raise UsageError("compare needs at least one method.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 from ..errors import EmptyInput, UnknownName, UsageError, check_integer
 from ..inputs.images import is_image
 from ..inputs.pooling import check_pooling
-from ..models.sentence_parts import is_cross_encoder
+from ..models.pretrained import locate
+from ..models.sentence_parts import READS_PAIRS, is_cross_encoder, says_vectors
 from ..results.similarity import Similarity
 from .cross_encoders import open_cross_encoder
 from .late_interaction import LateComparer, is_late
+from .requests import take_model
 from .text_encoders import VectorOptions, open_encoders
 from .text_pairs import VectorComparer
 from .word_removal import RemovalComparer
@@ -61,6 +64,9 @@ def check_sample(name: str, sample: Any) -> None:
 
 def open_comparer(model: Any, options: VectorOptions, samples: tuple[Any, Any]) -> Comparer:
     """The one for this model. Of the samples is asked whether they are images."""
+    if isinstance(model, (str, os.PathLike)) and names_cross_encoder(model):
+        model, readers = take_model(model, {"tokenizer": options.tokenizer, "device": options.device})
+        options = replace(options, tokenizer=readers["tokenizer"])
     if is_cross_encoder(model):
         return open_cross_encoder(model, options)
     if options.target is not None:
@@ -71,6 +77,15 @@ def open_comparer(model: Any, options: VectorOptions, samples: tuple[Any, Any]) 
         return RemovalComparer.of(model, options)
     encoders = open_encoders(model, options, (is_image(samples[0]), is_image(samples[1])))
     return LateComparer(encoders) if is_late(encoders) else VectorComparer(encoders)
+
+
+def names_cross_encoder(name: str | os.PathLike[str]) -> bool:
+    """Whether the model of that name reads two texts at once: its files say what it was saved from."""
+    from ..models.loading import find_saved_classes
+
+    if says_vectors(locate(name) if isinstance(name, str) else name):
+        return False
+    return any(saved_from.endswith(READS_PAIRS) for saved_from in find_saved_classes(name))
 
 
 def is_function_of_texts(model: Any) -> bool:

@@ -118,6 +118,8 @@ def open_cross_encoder(model: Any, options: VectorOptions) -> PairComparer:
     for name in ("pooling", "dimensions", "prompts", "processor"):
         if getattr(options, name) is not None:
             raise UsageError(f"a model that reads both texts at once gives no vectors: leave out {name}=.")
+    if not options.normalise:
+        raise UsageError("a model that reads both texts at once gives no vectors: leave out normalise=False.")
     own = getattr(model, "tokenizer", None)
     options = replace(options, tokenizer=options.tokenizer if options.tokenizer is not None else own)
     session, asked = open_session(find_pair_model(model), options)

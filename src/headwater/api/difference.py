@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from ..engine.options import OptionsByName, Request
+from ..engine.options import OptionsByName, Request, refuse_unused
 from ..engine.session import Session
 from ..errors import UsageError
 from ..inputs.inside_demand import InsideDemand
@@ -67,6 +67,7 @@ def difference(
     ask = make_request(model, clean, **options)
     if ask.options.window:
         raise UsageError("a difference is of one pass for each input, and window= makes several: use truncate=.")
+    refuse_unused(ask.options, ("stride",), "a difference is of one pass for each input")
     options["tokenizer"], options["processor"] = ask.options.tokenizer, ask.options.processor
     if options.get("score") is None:
         options["target"] = fix_answer(ask)

@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from ..engine.kind import choose_method, output_of
 from ..engine.model import in_copy, place_batch
-from ..engine.options import ExplainOptions, Request
+from ..engine.options import ExplainOptions, Request, refuse_unused
 from ..engine.session import Session
 from ..engine.texts import TextJob
 from ..errors import UsageError
@@ -78,6 +78,8 @@ def explain_entities(model: Model, data: Any, **options: Unpack[ExplainOptions])
         raise UsageError(
             "explain_entities explains what the model finds: target=, score= and window= have no place there."
         )
+    unused = ("inside", "memory_limit", "stride", "patch")
+    refuse_unused(ask.options, unused, "explain_entities explains several scores of one text")
     if not ask.of_texts:
         raise UsageError("explain_entities takes a text or a list of texts, with the model's tokenizer.")
     with walk_once():

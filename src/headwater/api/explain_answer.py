@@ -16,6 +16,7 @@ from ..inputs.restoring import restores
 from ..inputs.text import encoder_decoder, length_limit
 from ..memory.recompute import Count
 from ..methods import Method
+from ..plurals import say_count
 from .answers import AnswerExplainer
 from .explain_generation import answers_for
 from .generate import GenerationSettings, check_generates, fit_memory, one_score_at_once
@@ -144,7 +145,9 @@ def documents_for(count: int, documents: Any) -> list[Documents | None]:
     if plain:
         return [documents] * count
     if len(documents) != count:
-        raise UsageError(f"documents= has {len(documents)} lists for {count} questions; give one for each.")
+        raise UsageError(
+            f"documents= has {say_count(len(documents), 'list')} for {say_count(count, 'question')}; give one for each."
+        )
     return list(documents)
 
 

@@ -15,6 +15,7 @@ from ..inputs.prompt import Turn, check_chat
 from ..inputs.restoring import restores
 from ..memory.recompute import Count
 from ..methods import Method
+from ..plurals import say_count
 from ..results.generation import Generation
 from .generate import GenerationSettings, explain_prompt
 from .requests import Model, take_model
@@ -217,5 +218,7 @@ def answers_for(count: int, answer: Any) -> list[Any]:
     if not each:
         return [answer] * count
     if len(answer) != count:
-        raise UsageError(f"answer= has {len(answer)} answers for {count} prompts; give one for each.")
+        raise UsageError(
+            f"answer= has {say_count(len(answer), 'answer')} for {say_count(count, 'prompt')}; give one for each."
+        )
     return list(answer)

@@ -16,6 +16,7 @@ from ..errors import NotApplicable
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.walking import walk_once
 from ..methods.perturbation import fix_target, repeat_sample
+from ..plurals import say_count
 from ..results.circuit import CircuitFaithfulness
 from ..rules.flow_gates import is_part
 from ..rules.patching import PlaceKey, ValueSwap
@@ -109,7 +110,8 @@ def measure_circuit(
     sizes = sorted({max(1, round(share * len(order))) for share in SHARES})
     sets = [order[:size] for size in sizes]
     kept, removed = keeper.keep_only([*sets, ()]), keeper.without(sets)
-    name = with_ if isinstance(with_, str) else f"the mean of {len(with_)} texts" if isinstance(with_, list) else ""
+    mean = f"the mean of {say_count(len(with_), 'text')}" if isinstance(with_, list) else ""
+    name = with_ if isinstance(with_, str) else mean
     return CircuitFaithfulness(
         tuple(sizes), tuple(kept[:-1]), tuple(removed), keeper.score, kept[-1], len(keeper.parts), name
     )

@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from ..engine.compiled import run_eagerly
 from ..engine.forward import NO_RULES, Run, forward, scope_for
-from ..engine.options import OptionsByName, Request
+from ..engine.options import OptionsByName, Request, refuse_unused
 from ..engine.plan import make_plan
 from ..engine.session import Session
 from ..errors import UsageError, check_integer
@@ -32,6 +32,7 @@ from .patch_estimates import PatchEstimate, PatchEstimator, choose_unsure
 from .requests import Model, make_request
 
 ZEROS = "zeros"
+UNUSED = ("method", "inside", "sinks", "keep", "recompute", "memory_limit", "window", "stride")
 
 
 @restores
@@ -53,13 +54,14 @@ def patch(
         with_: another text of as many tokens, whose own values are put in; a list of texts, whose mean over all
             positions is; or "zeros". Not every token goes to an expert of a mixture, so experts and their neurons take
             a list of texts or "zeros".
-        options: all other options of `explain`, by name.
+        options: those options of `explain`, by name, that say how the model is run and which score is read.
 
     Returns:
         A `PatchEffect`: the score before, and after.
 
     Raises:
-        UsageError: there is no such node, or the other text has another number of tokens.
+        UsageError: there is no such node, the other text has another number of tokens, or an option would have no
+            effect, such as `keep`.
         ModelError: as for `explain`.
 
     Example:
@@ -97,7 +99,7 @@ def patch_each(
         with_: as for `patch`.
         exact: how many nodes are replaced; None is all of them, and 0 estimates all. Nodes of one kind are heads,
             neurons, layers or modules.
-        options: all other options of `explain`, by name.
+        options: as for `patch`.
 
     Returns:
         A `PatchEffect` per node, in their order.
@@ -142,6 +144,7 @@ class Patcher:
         kinds = {name.kind for name in names} - {MODULES}
         demand = InsideDemand(frozenset(kinds), tuple({name.module for name in names if name.kind == MODULES}))
         ask = make_request(model, text, **options)
+        refuse_unused(ask.options, UNUSED, "patching reads the score off the model, and explains nothing")
         with walk_once():
             session = Session.open(ask.model, ask.options)
             run = make_one_run(session, ask)

@@ -220,7 +220,8 @@ def read_sentence_parts(name: str | os.PathLike[str], options: VectorOptions) ->
     parts = read_sentence_files(place)
     if parts is None and options.pooling is None:
         raise UsageError(
-            f"{place} does not say how its states become one vector (no modules.json): pass pooling='mean' or 'cls'."
+            f"{place} does not say how its states become one vector (no modules.json): pass pooling='mean' or "
+            "pooling='cls'."
         )
     model, readers = take_model(name, {"tokenizer": options.tokenizer, "device": options.device})
     return replace(parts or SentenceParts(None, pooling=()), model=model, tokenizer=readers["tokenizer"])

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import EmptyInput, NotApplicable, TargetError, UsageError
 from ..inputs.pooling import divide_by_length
 from ..inputs.protocol import sample_name
+from ..plurals import say_count
 from ..results.explanation import Provenance
 from ..results.similarity import ComparedText, Similarity
 from ..version import __version__
@@ -48,7 +49,7 @@ class RemovalComparer:
                 "a function of texts gives its vectors as they are, so pooling= and tokenizer= have no place beside "
                 "it. Where it takes what a tokenizer gives, pass a method of the model, or an nn.Module around it."
             )
-        for name in ("truncate", "inputs", "processor"):
+        for name in ("truncate", "inputs", "processor", "device", "dtype"):
             if getattr(options, name):
                 raise UsageError(f"a function of texts is asked for its vectors alone: leave out {name}=.")
         return cls(function, options)
@@ -145,8 +146,8 @@ def read_vectors(found: Any, count: int) -> Tensor:
         raise TargetError(f"the function gives no vector per text, but {type(found).__name__}: {error}") from error
     if vectors.dim() != 2 or len(vectors) != count:
         raise TargetError(
-            f"the function gives {tuple(vectors.shape)} for {count} texts; it gets a list of texts, and must give "
-            "[texts, dimensions]."
+            f"the function gives {tuple(vectors.shape)} for {say_count(count, 'text')}; it gets a list of texts, "
+            "and must give [texts, dimensions]."
         )
     if not bool(vectors.isfinite().all()):
         raise TargetError("the function gives vectors with numbers that are not finite.")

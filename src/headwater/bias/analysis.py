@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import DataError
 from ..evaluation.ranking import Floats
 from ..evaluation.statistics import PERMUTATIONS, RESAMPLES, MeanEstimate, correct_for_many
+from ..plurals import say_count
 from .effects import Effect, adjust, effect, mean_with_interval
 from .finding import Finder
 from .mentions import Collected, Mention
@@ -44,9 +45,8 @@ def analyse(
     """What the mentions of a corpus say of their groups."""
     how, mentions = settings or Resampling(), collected.mentions
     if not mentions:
-        raise DataError(
-            f"no member of {', '.join(finder.groups)} ({finder.source}) stands in any of the {collected.texts} texts."
-        )
+        texts = "the one text" if collected.texts == 1 else f"any of the {collected.texts:,} texts"
+        raise DataError(f"no member of {', '.join(finder.groups)} ({finder.source}) stands in {texts}.")
     whole, *_ = make_strata({"all": mentions}, finder.groups, {"all": collected.texts}, how)
     parts = [part for part in dict.fromkeys(m.part for m in mentions) if part]
     by_part = {part: [m for m in mentions if m.part == part] for part in (parts if len(parts) > 1 else ())}
@@ -144,8 +144,10 @@ def write_verdict(first: str, second: str, plain: Effect, other: Effect, p: floa
     """The comparison in words. It never says that there is no bias, only what these texts can show."""
     small = [name for name in (first, second) if sizes[name] < FEWEST]
     if small:
-        said = ", ".join(f"{name} has {sizes[name]}" for name in small)
-        return f"Too few to say anything: {said} different entries; at least {FEWEST} are needed."
+        *others, last = small
+        has = [*(str(sizes[name]) for name in others), say_count(sizes[last], "entry", "different entries")]
+        said = ", ".join(f"{name} has {count}" for name, count in zip(small, has, strict=True))
+        return f"Too few to say anything: {said}; at least {FEWEST} are needed."
     size, d = plain.difference, plain.d
     if p > 0.05:
         return (
@@ -188,7 +190,8 @@ def list_warnings(
     for found in whole.groups:
         if found.entries < FEWEST:
             yield (
-                f"{found.name} has {found.entries} different entries in {found.mentions} mentions. Below {FEWEST}, "
+                f"{found.name} has {say_count(found.entries, 'entry', 'different entries')} in "
+                f"{say_count(found.mentions, 'mention')}. Below {FEWEST}, "
                 "nothing can be said of a group: its numbers are those of a few words."
             )
         entry, count = Counter(m.entry for m in mentions if m.group == found.name).most_common(1)[0]

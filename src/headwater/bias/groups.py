@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import DataError, UnknownName, UsageError
 from ..evaluation.sources import read_by_ending
+from ..plurals import say_count
 from .finding import Finder
 from .names import gender_names
 from .phrases import PhraseFinder
@@ -89,7 +90,7 @@ def from_rows(path: Path, dialect: str) -> dict[str, list[str]]:
 
 def split_row(row: Sequence[str], header: Sequence[str], place: str) -> tuple[str, str]:
     if len(row) != len(header):
-        raise DataError(f"{place}: {len(row)} columns under a header of {len(header)}.")
+        raise DataError(f"{place}: {say_count(len(row), 'column')} under a header of {len(header)}.")
     phrase, group = (row[header.index(name)].strip() for name in COLUMNS)
     if not any(map(str.isalnum, phrase)):
         raise DataError(f"{place}: the phrase is {phrase!r}.")

@@ -15,6 +15,7 @@ from ..evaluation.charts import chart_legend
 from ..evaluation.report import INTERVAL, Row, flatten_facts
 from ..evaluation.statistics import MeanEstimate
 from ..evaluation.summary import format_interval, format_p
+from ..plurals import say_count
 from ..viz.html import POLICY
 from ..viz.pages import render_page
 from ..viz.reading import visible
@@ -77,7 +78,7 @@ def audit_facts(audit: BiasAudit) -> list[tuple[str, str]]:
         ("model", str(about["model"])),
         ("score", f"{audit.target} ({about.get('output', 'logit')})"),
         ("method", audit.method),
-        ("data", f"{about['data']} ({audit.texts:,} texts)"),
+        ("data", f"{about['data']} ({say_count(audit.texts, 'text')})"),
         ("groups", visible(", ".join(g.name for g in audit.groups))),
     ]
 

@@ -23,6 +23,7 @@ from ..evaluation.charts import (
     svg,
 )
 from ..evaluation.statistics import MeanEstimate
+from ..plurals import say_count
 from ..viz.pages import render_page
 
 WIDTH, HEIGHT = 760, 320
@@ -64,7 +65,7 @@ def draw_group_key(number: int, name: str, mentions: int) -> str:
     style, dash, marker = series_style(number)
     x, y = LEFT + 14, TOP + 14 + 18 * number
     line = f'<line x1="{x}" x2="{x + 38}" y1="{y}" y2="{y}" stroke-dasharray="{dash}"/>{marker(x + 19, y)}'
-    said = f'<text x="{x + 46}" y="{y + 4}">{escape(name)}: {mentions:,} mentions</text>'
+    said = f'<text x="{x + 46}" y="{y + 4}">{escape(name)}: {say_count(mentions, "mention")}</text>'
     return f'<g class="{style}">{line}</g>{said}'
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..evaluation.summary import format_interval, format_p
+from ..plurals import say_count
 from ..viz.reading import visible
 from ..viz.tables import Table
 from .calibration import Calibration
@@ -15,8 +16,9 @@ SHOWN = 8
 
 
 def audit_headline(audit: BiasAudit) -> str:
-    found = sum(group.mentions for group in audit.groups)
-    return f"{audit.target} by {audit.method}: {found} mentions in {audit.texts} texts, {audit.provenance['model']}"
+    found = say_count(sum(group.mentions for group in audit.groups), "mention")
+    where = say_count(audit.texts, "text")
+    return f"{audit.target} by {audit.method}: {found} in {where}, {audit.provenance['model']}"
 
 
 def sides(target: str) -> tuple[str, str]:
@@ -63,7 +65,7 @@ def difference_table(audit: BiasAudit) -> Table:
 def swap_table(audit: BiasAudit) -> Table:
     rows = [effect_row(f"{s.first} - {s.second}", s.effect, format_p(s.effect.p)) for s in audit.swaps]
     columns = ("groups", "difference", "95 %", "d", "95 %", "p", "detectable")
-    note = f"of the score, not of relevance: {audit.swaps[0].trials:,} texts asked"
+    note = f"of the score, not of relevance: {say_count(audit.swaps[0].trials, 'text')} asked"
     return Table("the same texts with members of either group put in", columns, rows, note, left=1)
 
 

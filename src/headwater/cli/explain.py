@@ -14,6 +14,7 @@ import typer
 from headwater.errors import EmptyInput, HeadwaterError, InputError, UsageError
 from headwater.inputs.lines import BOM
 from headwater.models import bundled
+from headwater.plurals import say_count
 
 from . import options
 from .images import check_alone, check_readable, write_pictures
@@ -170,7 +171,10 @@ def pairs(texts: list[str], seconds: Sequence[str] | None) -> list[Text]:
     if not seconds:
         return list(texts)
     if len(seconds) != len(texts):
-        raise UsageError(f"--pair was given {len(seconds)} times for {len(texts)} texts; give it once for every text.")
+        raise UsageError(
+            f"--pair was given {say_count(len(seconds), 'time')} for {say_count(len(texts), 'text')}; "
+            "give it once for every text."
+        )
     return list(zip(texts, seconds, strict=True))
 
 

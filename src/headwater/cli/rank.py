@@ -10,10 +10,11 @@ import typer
 
 from headwater.errors import DataError
 from headwater.inputs.lines import read_lines
+from headwater.plurals import say_count
 
 from . import options
 from .screen import interruptions, print_json, waiting
-from .similar import MINILM, Dimensions, Dot, Encoder, PoolingName, RankNumber
+from .similar import MINILM, Dimensions, Dot, Encoder, PairTarget, PoolingName, RankNumber
 
 if TYPE_CHECKING:
     from headwater.results.ranking import Ranking
@@ -33,6 +34,7 @@ def command(
         str | None, typer.Option(metavar="PLACES", help="Two places, such as 0,1: why the one is above the other.")
     ] = None,
     rank: RankNumber = None,
+    target: PairTarget = None,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Scores are kept there: what was interrupted goes on with the same command."),
@@ -60,6 +62,7 @@ def command(
             pooling=pooling,
             normalise=not dot,
             dimensions=dimensions,
+            target=target,
             method=method,
             truncate=truncate,
             device=device,
@@ -100,5 +103,5 @@ def read_places(text: str, count: int) -> tuple[int, int]:
         raise DataError(f"--why takes two places, such as 0,1, not {text!r}.")
     above, below = int(parts[0]), int(parts[1])
     if max(above, below) >= count:
-        raise DataError(f"--why {text}: there are {count} passages, the first is at place 0.")
+        raise DataError(f"--why {text}: the file has {say_count(count, 'passage')}, the first is at place 0.")
     return above, below

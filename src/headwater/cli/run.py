@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.names import split_names
+from headwater.plurals import say_count
 
 from . import options
 from .models import load_chosen_model
@@ -117,7 +118,7 @@ def command(
         from headwater.jobs.similar_rows import find_pooling
     if similar is not None and pooling is None and model is not None:
         found_pooling, max_tokens = find_pooling(model, max_tokens)
-        pooling = ",".join(found_pooling)
+        pooling = None if found_pooling is None else ",".join(found_pooling)
     with interruptions(out):
         found = run(
             loaded,
@@ -158,14 +159,13 @@ def command(
         typer.echo(summarise_run(found))
     if found.manifest.counts.errors:
         bad = found.manifest.counts.errors
-        rows = "1 row" if bad == 1 else f"{bad:,} rows"
-        say(f"{rows} could not be explained: {out / 'errors.parquet'} says why")
+        say(f"{say_count(bad, 'row')} could not be explained: {out / 'errors.parquet'} says why")
         raise typer.Exit(BAD_ROWS)
 
 
 def summarise_run(found: StoredRun) -> str:
     counts, shards = found.manifest.counts, found.manifest.shards
-    files = "1 shard" if shards == 1 else f"{shards:,} shards"
-    said = f"{counts.rows:,} rows and {counts.tokens:,} tokens explained by {found.method}, in {files}"
-    books = "every ledger is closed" if not counts.open else f"{counts.open:,} ledgers are open"
+    rows, tokens = say_count(counts.rows, "row"), say_count(counts.tokens, "token")
+    said = f"{rows} and {tokens} explained by {found.method}, in {say_count(shards, 'shard')}"
+    books = say_count(counts.open, "ledger is open", "ledgers are open") if counts.open else "every ledger is closed"
     return f"{said}: {found.path / 'shards'}\n{books}; rows that could not be explained: {counts.errors:,}"

@@ -34,6 +34,10 @@ RankNumber = Annotated[
         help="Directions along which the vectors are explained. Default: all dimensions, exactly.",
     ),
 ]
+PairTarget = Annotated[
+    str | None,
+    typer.Option("--target", "-t", help="Of a model that reads both texts at once: the class, by its name or index."),
+]
 
 
 def command(
@@ -46,6 +50,7 @@ def command(
     prompt_a: Annotated[str | None, typer.Option(help="Stands in front of the first text.")] = None,
     prompt_b: Annotated[str | None, typer.Option(help="Stands in front of the second text.")] = None,
     rank: RankNumber = None,
+    target: PairTarget = None,
     method: options.Method = None,
     truncate: options.Truncate = False,
     device: options.Device = None,
@@ -66,7 +71,8 @@ def command(
             pooling=pooling,
             normalise=not dot,
             dimensions=dimensions,
-            prompts=(prompt_a, prompt_b),
+            prompts=None if prompt_a is None and prompt_b is None else (prompt_a, prompt_b),
+            target=target,
             method=method,
             truncate=truncate,
             device=device,

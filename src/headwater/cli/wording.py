@@ -25,6 +25,8 @@ SENTENCES = (
         r"is a span: target=headwater\.Span\(start, end\)\.",
         "is a span, which the command line cannot name; in Python: hw.explain(…, target=hw.Span(start, end)).",
     ),
+    (r"leave out prompts=\.", "leave out --prompt-a and --prompt-b."),
+    (r"leave out normalise=False\.", "leave out --dot."),
 )
 PLAIN = r"(?:'[^']*'|\"[^\"]*\"|\[[^\]]*\]|[\w…./-]*[\w…])"
 

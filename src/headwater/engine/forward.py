@@ -333,24 +333,30 @@ def check_read_off(score: Tensor, cut: list[Tensor]) -> None:
         waiting.extend(following for following, _ in node.next_functions)
 
 
-def map_output(out: Any, change: Callable[[Any], Any]) -> Any:
-    """A model's output with its tensors changed: a tensor, a tuple, a dict, or an object with tensors as attributes."""
-    if isinstance(out, dict) and type(out) is not dict:  # transformers' dict with attributes
-        copied = copy.copy(out)
-        for key in list(copied.keys()):
-            copied[key] = map_output(out[key], change)
-        return copied
-    if isinstance(out, dict):
-        return {key: map_output(value, change) for key, value in out.items()}
-    if isinstance(out, (list, tuple)):
-        parts = [map_output(part, change) for part in out]
+def map_output(out: Any, change: Callable[[Any], Any], around: dict[int, Any] | None = None) -> Any:
+    """A model's output with its tensors changed: a tensor, a tuple, a dict, or an object with tensors as attributes.
+
+    An output that leads back to itself leads back to its copy: `around` has the copies of all that `out` is a part of,
+    by the identity of the original. A tuple needs none, for it is made after its parts and cannot hold itself alone.
+    """
+    around = {} if around is None else around
+    if id(out) in around:
+        return around[id(out)]
+    if isinstance(out, tuple):
+        parts = [map_output(part, change, around) for part in out]
         return out._make(parts) if hasattr(out, "_make") else type(out)(parts)
-    names = attributes_with_tensors(out)
-    if not names:
+    names = [] if isinstance(out, (dict, list)) else attributes_with_tensors(out)
+    if not names and not isinstance(out, (dict, list)):
         return change(out)
-    copied = copy.copy(out)
+    around[id(out)] = copied = copy.copy(out)
+    if isinstance(out, dict):  # transformers' has attributes, too
+        for key in list(copied.keys()):
+            copied[key] = map_output(out[key], change, around)
+    elif isinstance(out, list):
+        list.__setitem__(copied, slice(None), [map_output(part, change, around) for part in out])  # it may be frozen
     for name in names:
-        object.__setattr__(copied, name, map_output(getattr(out, name), change))  # it may be frozen
+        object.__setattr__(copied, name, map_output(getattr(out, name), change, around))
+    del around[id(out)]
     return copied
 
 

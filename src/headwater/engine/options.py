@@ -67,6 +67,7 @@ class Options:
         return replace(self, memory_limit=None, keep=keep, recompute=recompute, on_device=on_device, plans=False)
 
 
+USUAL = Options()
 NAMES = tuple(field.name for field in fields(Options) if field.name != "on_device")
 
 
@@ -95,6 +96,14 @@ def check_handling(**chosen: str | None) -> None:
     for name, value in chosen.items():
         if value is not None and value not in HANDLING:
             raise UnknownName(f"way to handle {name}", value, HANDLING)
+
+
+def refuse_unused(options: Options, names: Sequence[str], why: str) -> None:
+    """Refuses options that would have no effect. What says no more than is done anyway is none of them."""
+    for name in names:
+        value = getattr(options, name)
+        if value != getattr(USUAL, name) and not (name == "sinks" and value == SHOWN):
+            raise UsageError(f"{why}: leave out {name}=.")
 
 
 class OptionsByName(TypedDict, total=False):

@@ -22,6 +22,7 @@ from ..inputs.classes import class_names
 from ..inputs.images import Boxes, Seen, batch_images, channels_of, is_image, list_images, prepare_images
 from ..inputs.patches import pixel_argument
 from ..inputs.readouts import logits_of
+from ..plurals import say_count
 from ..results.explanation import Explanation
 from .bounds import Bounds
 from .perturbation import Perturbed
@@ -59,7 +60,7 @@ def read_images(
             raise DataError(f"{source} has images without a label. Give (image, label), or ask for target=predicted.")
         return Labelled(seen, None, list(range(len(seen))), source)
     if len(labels) != len(seen):
-        raise DataError(f"{source} has {len(seen)} images and {len(labels)} labels.")
+        raise DataError(f"{source} has {say_count(len(seen), 'image')} and {say_count(len(labels), 'label')}.")
     names = class_names(getattr(model, "config", None), count_classes(model, seen[0]))
     found = [label_of(value, names, None, i, source) for i, value in enumerate(labels)]
     return Labelled(seen, found, list(range(len(seen))), source)

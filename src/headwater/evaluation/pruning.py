@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..errors import UnknownName, UsageError
 from ..inputs.readouts import logits_of
 from ..kernels.row_products import FasterLinear
+from ..plurals import say_count
 from .unit_refit import InputMoments, find_moments, refit_units
 from .unit_removal import Chosen, UnitGroup, check_cut, cut_units, find_units
 from .unit_scores import SCORES, UNSHARED, Examples, Scores, order_units, score_units
@@ -55,7 +56,8 @@ class PruningReport:
     def __str__(self) -> str:
         shares = sorted({one.share for one in self.pruned})
         heads = "".join(f"{f'{share * 100:g}% removed':>24}" for share in shares)
-        lines = [f"{self.units:,} {self.kind}, accuracy {self.accuracy:.3f} on {self.rows:,} rows", f"{'':12}{heads}"]
+        said = f"{self.units:,} {self.kind}, accuracy {self.accuracy:.3f} on {say_count(self.rows, 'row')}"
+        lines = [said, f"{'':12}{heads}"]
         for name in dict.fromkeys(one.score for one in self.pruned):
             own = {
                 one.share: f"{one.accuracy:.3f} (KL {one.divergence:.4f})" for one in self.pruned if one.score == name

@@ -40,7 +40,7 @@ from .results import Evaluation, summarise
 from .sanity import scramble_and_compare
 from .sources import Labelled, read_labelled
 from .stored import Stored, check_run, open_given_run, read_labelled_rows
-from .tokens import TokenSource
+from .tokens import TokenSource, check_says_embeddings, check_takes_ids
 
 CHUNK = 128
 ROUNDS, TIMED = 3, 8
@@ -158,6 +158,8 @@ def evaluate(
     else:
         run = open_given_run(data, model)
         if run is None:
+            check_takes_ids(ready)
+            check_says_embeddings(ready)
             table = read_labelled_texts(ready, tokenizer, data, text_column, label_column, rule).draw(limit, seed)
             source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
         else:

@@ -16,9 +16,10 @@ import numpy as np
 from ..errors import DataError, TargetError, UnknownName, check_least, require_extra
 from ..inputs.classes import Names
 from ..inputs.given import is_column
-from ..inputs.lines import read_lines, wide_fields
+from ..inputs.lines import hint_at_separator, read_lines, wide_fields
 from ..inputs.table import LabelledTexts
 from ..inputs.text import check_characters
+from ..plurals import say_count
 
 Columns = Mapping[str, Any]
 Found = TypeVar("Found")
@@ -80,7 +81,7 @@ def read_labelled(
         return Labelled(texts, None, list(range(len(texts))), source)
     given = list(columns[label_column])
     if len(given) != len(texts):
-        raise DataError(f"{source} has {len(texts)} texts and {len(given)} labels.")
+        raise DataError(f"{source} has {say_count(len(texts), 'text')} and {say_count(len(given), 'label')}.")
     translate = match_labels(data, names, source)
     labels = [label_of(value, names, translate, i, source) for i, value in enumerate(given)]
     return Labelled(texts, labels, list(range(len(texts))), source)
@@ -111,7 +112,8 @@ def check_columns(columns: Any, needed: Sequence[str], source: str) -> list[str]
     known = list(map(str, column_names(columns)))
     for name in needed:
         if name not in known:
-            raise DataError(f"{source} has no column {name!r}; it has {', '.join(known) or 'none'}.")
+            held = ", ".join(known) or "none"
+            raise DataError(f"{source} has no column {name!r}; it has {held}.{hint_at_separator(known)}")
     return known
 
 
@@ -177,7 +179,7 @@ def columns_from_csv(path: Path, dialect: str, wanted: Sequence[str]) -> Columns
     check_once(header, wanted, path)
     for i, row in enumerate(rows):
         if len(row) != len(header):
-            raise DataError(f"row {i} of {path} has {len(row)} columns under a header of {len(header)}.")
+            raise DataError(f"row {i} of {path} has {say_count(len(row), 'column')} under a header of {len(header)}.")
     return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
@@ -219,7 +221,8 @@ def match_labels(data: Any, names: Names, source: str) -> Sequence[int] | None:
     """Where a table names its labels and the model's classes have those names: each label's class."""
     said = data.label_names if isinstance(data, LabelledTexts) else ()
     if said and len(said) != names.size:
-        raise DataError(f"{source} has {len(said)} labels ({', '.join(said)}), the model {names.size} classes.")
+        labels = say_count(len(said), "label")
+        raise DataError(f"{source} has {labels} ({', '.join(said)}), the model {names.size} classes.")
     if said and all(names.knows(label) for label in said):
         return [names.index(label) for label in said]
     return None

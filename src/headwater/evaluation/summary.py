@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..plurals import say_count
 from ..viz.tables import Table
 from .results import Evaluation
 from .statistics import MeanEstimate
@@ -18,7 +19,7 @@ def evaluation_headline(evaluation: Evaluation) -> str:
 
 
 def count_samples(evaluation: Evaluation) -> str:
-    return "1 sample" if len(evaluation) == 1 else f"{len(evaluation)} samples"
+    return say_count(len(evaluation), "sample")
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:

@@ -17,8 +17,18 @@ from ..engine.forward import without_cache
 from ..engine.model import where_it_is
 from ..engine.options import SHOWN, Options, Request
 from ..engine.session import answer_all
-from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError, check_least
+from ..errors import (
+    HeadwaterError,
+    InputError,
+    ModelError,
+    NotApplicable,
+    NotFinite,
+    TargetError,
+    UsageError,
+    check_least,
+)
 from ..inputs.batch import group_by_length
+from ..inputs.places import word_modules
 from ..inputs.readouts import logits_of
 from ..inputs.text import (
     Encoded,
@@ -27,9 +37,11 @@ from ..inputs.text import (
     filler,
     keeps_places,
     length_limit,
+    named_parameters,
     pad_values,
     padding_id,
     padding_side,
+    takes_mask,
     to_batch,
 )
 from ..results.explanation import Explanation
@@ -84,6 +96,7 @@ class TokenSource:
         batch_size: int = 32,
         stored: Stored | None = None,
     ) -> None:
+        check_takes_ids(model)
         if tokenizer is None:
             raise InputError("texts need a tokenizer: evaluate(model, data, tokenizer=tokenizer).")
         check_least("batch_size", batch_size)
@@ -103,6 +116,7 @@ class TokenSource:
         self.limit: int | None = min(limits) if limits else None
         self.pad: int | None = padding_id(model, tokenizer)
         self.side: str = padding_side(model, tokenizer)
+        self.arguments: list[str] | None = named_parameters(model)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -120,8 +134,12 @@ class TokenSource:
 
     @property
     def mixes(self) -> bool:
-        """Whether texts of different length can share a batch: without a padding token on the right they cannot."""
-        return self.pad is not None and keeps_places(self.side)
+        """Whether texts of different length can share a batch: with a padding token on the right, told by a mask."""
+        return self.pad is not None and keeps_places(self.side) and takes_mask(self.model)
+
+    def passes(self, name: str) -> bool:
+        """Whether the model is given this field: a module of one's own need not take all that a tokenizer gives."""
+        return self.arguments is None or name in self.arguments
 
     def describe(self) -> dict[str, Any]:
         return {"items": "tokens", "replacement": vars(self.replacement), "tokens_at_most": self.limit}
@@ -191,7 +209,8 @@ class TokenPart:
     def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:
         """The model's arguments for the whole texts."""
         batch = to_batch([self.encoded[i] for i in samples], self.source.pad, self.source.side, [])
-        return batch.to(where_it_is(self.source.model)[0], None).kwargs
+        given = batch.to(where_it_is(self.source.model)[0], None).kwargs
+        return {name: value for name, value in given.items() if self.source.passes(name)}
 
     def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         ids = self._ids[sample]
@@ -204,7 +223,7 @@ class TokenPart:
         """One batch, padded to its longest."""
         longest = max(i.cost for i in inputs)
         device = where_it_is(self.source.model)[0]
-        names = self.encoded[0].fields
+        names = filter(self.source.passes, self.encoded[0].fields)
         arguments = {name: torch.tensor(self._rows(inputs, name, longest)).to(device) for name in names}
         return classify(self.source.model, arguments)
 
@@ -215,6 +234,28 @@ class TokenPart:
             values = ids.tolist() if name == "input_ids" else self.encoded[sample].fields[name]
             rows.append(pad_values(values, longest, filler(name, source.pad), source.side))
         return np.array(rows, dtype=np.int64)
+
+
+def check_takes_ids(model: nn.Module) -> None:
+    """A classifier of texts is called with what a tokenizer gives, by its names."""
+    arguments = named_parameters(model)
+    if arguments is not None and "input_ids" not in arguments:
+        raise NotApplicable(
+            f"{type(model).__name__}.forward({', '.join(arguments)}) takes no input_ids: evaluate measures classifiers "
+            "of texts, which take what a tokenizer gives, by its names; of images (processor=); and Graphormers. A "
+            "module of your own needs forward(input_ids, attention_mask) and get_input_embeddings()."
+        )
+
+
+def check_says_embeddings(model: nn.Module) -> None:
+    """The words that are ranked are those of the embeddings that the model itself names."""
+    try:
+        word_modules(model)
+    except ModelError:
+        raise NotApplicable(
+            f"{type(model).__name__} does not say which module embeds its words, and evaluate has no inputs=: give it "
+            "a method get_input_embeddings() that returns this module."
+        ) from None
 
 
 def rank_places(encoded: Encoded, keeps_special: bool) -> Counts:

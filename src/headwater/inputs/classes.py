@@ -90,7 +90,10 @@ def class_names(config: Any, size: int) -> Names:
             return lower[text.strip().lower()]
         if re.fullmatch(r"\d+", text) and int(text) < size:
             return int(text)
-        raise UnknownName("class", text, names)
+        one, _, other = text.partition("-")
+        both = [lower.get(side.strip().lower()) for side in (one, other)]
+        hint = "" if None in both else f" The one set against the other is {f'{one.strip()} - {other.strip()}'!r}."
+        raise UnknownName("class", text, names, hint)
 
     return Names(size, names.__getitem__, find)
 

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from ..errors import InputError, UsageError, require_extra
+from ..plurals import say_count
 
 TEXTS, PAGES, PDF = (".txt", ".md"), (".html", ".htm"), ".pdf"
 KINDS = (*TEXTS, *PAGES, PDF)
@@ -159,7 +160,8 @@ def read_pdf(raw: bytes, file: Path, most: int | None = None) -> str:
         raise InputError(f"{file} cannot be read as a PDF: {error}") from error
     text = "\n\n".join(join_lines(page) for page in pages)
     if pages and not text.strip():
-        raise InputError(f"{file} has {len(pages)} pages and no text: they are pictures, to be recognised first.")
+        pictures = "it is a picture" if len(pages) == 1 else "they are pictures"
+        raise InputError(f"{file} has {say_count(len(pages), 'page')} and no text: {pictures}, to be recognised first.")
     return text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,3 +30,11 @@ def wide_fields() -> Iterator[None]:
         yield
     finally:
         csv.field_size_limit(before)
+
+
+def hint_at_separator(columns: Sequence[str]) -> str:
+    """Where a table has a single column whose name looks like several: what may stand between them, and what to do."""
+    for separator, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(columns) == 1 and separator in columns[0]:
+            return f" Its columns seem to stand between {called}: a .csv file has commas, a .tsv file has tabs."
+    return ""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import TargetError, UnknownName, UsageError
+from ..plurals import say_count
 from .batch import Batch
 from .readouts import ScoreReading
 
@@ -133,7 +134,9 @@ class VectorRecipe:
     def __call__(self, out: Any, batch: Batch) -> Tensor:
         vectors = self.pool(out, batch.real)
         if len(vectors) != batch.samples:
-            raise TargetError(f"the model gives {len(vectors)} vectors for {batch.samples} texts.")
+            raise TargetError(
+                f"the model gives {say_count(len(vectors), 'vector')} for {say_count(batch.samples, 'text')}."
+            )
         return self.finish(vectors)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import TargetError, UnknownName
+from ..plurals import say_count
 from .batch import Batch, Item
 from .classes import (
     ClassLogits,
@@ -102,8 +103,8 @@ class Reader:
         logits = logits_of(out)
         if logits.dim() == 0 or len(logits) != batch.samples:
             raise TargetError(
-                f"the model's output has shape {tuple(logits.shape)} for {batch.samples} samples, which do not stand "
-                "first; pass score= to say what is explained."
+                f"the model's output has shape {tuple(logits.shape)} for {say_count(batch.samples, 'sample')}, "
+                "which do not stand first; pass score= to say what is explained."
             )
         if not logits.is_floating_point():
             raise TargetError(
@@ -339,7 +340,7 @@ def nth(real: Tensor, position: int) -> Tensor:
         raise TargetError(f"a position is the number of a token, or a word of the text, not {position!r}.")
     places = real.nonzero().flatten()
     if not -len(places) <= position < len(places):
-        raise TargetError(f"no position {position}: the sample has {len(places)} tokens.")
+        raise TargetError(f"no position {position}: the sample has {say_count(len(places), 'token')}.")
     return places[position]
 
 

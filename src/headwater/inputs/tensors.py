@@ -59,6 +59,11 @@ def choose_inputs(
         return [], inputs, name_tensor(kwargs, inputs)
     if places:
         return places, None, None
+    if not floats:
+        raise InputError(
+            "the model's arguments hold whole numbers alone, and it is not known which module embeds them: name it, "
+            "inputs=. Token ids of a model of transformers go by their name: {'input_ids': ids}."
+        )
     if len(floats) != 1:
         raise InputError(
             f"the model's arguments hold {len(floats)} floating tensors, so inputs= must say what is explained: "

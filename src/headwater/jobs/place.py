@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import DamagedRun, DataError, HeadwaterError, UsageError
 from ..evaluation.provenance import now, shorten
+from ..plurals import say_count
 from ..store.aside import write_sealed_json
 from ..store.manifest import (
     ERRORS,
@@ -67,6 +68,8 @@ def has_begun(path: Path) -> bool:
 
 def check_ours(path: Path) -> None:
     """Refuses a directory that is somebody else's, and one in which a part of the run's is not its own."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file: a run is a directory of files. Name another --out.")
     if path.is_dir() and not has_begun(path) and any(child.name != WORK for child in path.iterdir()):
         raise UsageError(f"{path} is not empty and holds no run. Choose a new directory.")
     for name in (WORK, SHARDS):
@@ -203,7 +206,7 @@ def check_row_count(path: Path, found: Manifest, wanted: Manifest) -> None:
     """The same job has the same rows: a manifest that claims others is not as a run leaves it."""
     if (found.rows, found.shard_rows) != (wanted.rows, wanted.shard_rows):
         raise DataError(
-            f"{path / MANIFEST} claims {found.rows:,} rows in shards of {found.shard_rows:,}; the input has "
+            f"{path / MANIFEST} claims {say_count(found.rows, 'row')} in shards of {found.shard_rows:,}; the input has "
             f"{wanted.rows:,}, in shards of {wanted.shard_rows:,}. Choose another --out."
         )
 
@@ -230,7 +233,7 @@ def describe_difference(name: str, found: Manifest, wanted: Manifest) -> str:
 def describe_changed_input(found: list[Mapping[str, Any]], wanted: list[Mapping[str, Any]]) -> str:
     """Which file is not what it was."""
     if len(found) != len(wanted):
-        return f"the input was {len(found)} files, is {len(wanted)}"
+        return f"the input was {say_count(len(found), 'file')}, is {len(wanted)}"
     for before, after in zip(found, wanted, strict=True):
         if before["sha256"] != after["sha256"]:
             if before["path"] == after["path"]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ..api.comparers import Comparer, open_comparer
+from ..api.comparers import Comparer, names_cross_encoder, open_comparer
 from ..api.text_encoders import TextEncoder, VectorOptions
 from ..errors import EmptyInput, InputError, TooLong, UsageError
+from ..inputs.places import PLACES
 from ..inputs.text import encode
 from ..models.pretrained import locate
 from ..models.sentence_parts import read_sentence_files
@@ -53,7 +54,7 @@ class SimilarRows(Explainer):
             normalise=settings.normalise,
             method=settings.method,
             truncate=settings.truncate,
-            inputs=settings.at,
+            inputs=None if settings.at == PLACES[0] else settings.at,
             dtype=settings.dtype,
             seed=settings.seed,
         )
@@ -145,13 +146,19 @@ def similar_row(found: Similarity) -> dict[str, Any]:
     return dict(zip(SIMILAR_COLUMNS, values, strict=True))
 
 
-def find_pooling(model: str | os.PathLike[str], max_tokens: int | None) -> tuple[tuple[str, ...], int | None]:
-    """What the files of a model of sentence-transformers say: its pooling, and how many tokens it takes at most."""
+def find_pooling(model: str | os.PathLike[str], max_tokens: int | None) -> tuple[tuple[str, ...] | None, int | None]:
+    """What the files of a model of sentence-transformers say: its pooling, and how many tokens it takes at most.
+
+    A model that reads both texts at once pools nothing.
+    """
+    if names_cross_encoder(model):
+        return None, max_tokens
     place = locate(model) if isinstance(model, str) else os.fspath(model)
     parts = read_sentence_files(place)
     if parts is None:
         raise UsageError(
-            f"{place} does not say how its states become one vector (no modules.json): pass pooling='mean' or 'cls'."
+            f"{place} does not say how its states become one vector (no modules.json): pass pooling='mean' or "
+            "pooling='cls'."
         )
     if parts.prompt_name is not None:
         raise UsageError(f"{place} has a prompt in front of its texts: write it into the column, and pass pooling=.")

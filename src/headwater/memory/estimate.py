@@ -28,6 +28,7 @@ from ..inputs.batch import Batch, map_leaves
 from ..inputs.readouts import ScoreReading
 from ..inputs.targets import Reader, Token
 from ..methods.registry import Method
+from ..plurals import say_count
 from .backends import free_on_host
 from .meter import Tally, peak_of
 from .offload import AHEAD, UNDERWAY
@@ -310,9 +311,10 @@ class TooLittle(UsageError):
     def __init__(self, trial: MemoryTrial, limit: int) -> None:
         ways: list[Count] = [None, *(["blocks"] if trial.blocks and trial.method.group == "rules" else [])]
         needed = trial.weights + min(trial.at(trial.fewest, MemoryPolicy(recompute=way))[0] for way in ways)
-        each = f" of {trial.length} positions" if trial.by_length else ""
+        each = f" of {say_count(trial.length, 'position')}" if trial.by_length else ""
+        fewest = say_count(trial.fewest, f"sample{each} needs", f"samples{each} at once need")
         super().__init__(
-            f"the memory limit of {in_words(limit)} is too little: {trial.fewest} at once{each} need about "
+            f"the memory limit of {in_words(limit)} is too little: {fewest} about "
             f"{in_words(needed / (1 - MARGIN))}, of which {in_words(trial.weights)} are the model's weights. "
             "Explain a shorter text (truncate=True, window=True), or load the model in a smaller dtype."
         )

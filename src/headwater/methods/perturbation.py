@@ -15,7 +15,7 @@ from ..engine.forward import Run, without_cache
 from ..engine.outcome import Outcome
 from ..engine.reference import look_up_token
 from ..errors import NotApplicable, UnknownName
-from ..inputs.batch import Batch, copy_caches, find_moved, map_leaves
+from ..inputs.batch import Batch, copy_caches, find_moved, map_leaves, same_place
 from ..inputs.hooks import hook_modules
 from ..inputs.places import Captured, capture_inputs, find_explained, put_explained, start
 from ..inputs.readouts import ScoreReading, join_readings
@@ -119,8 +119,9 @@ def repeat_sample(batch: Batch, copies: int) -> Batch:
     """The one sample of a batch, `copies` times."""
     args, kwargs = map_leaves((batch.args, batch.kwargs), lambda t: widen(t, copies))
     same = {"ids": widen(batch.ids, copies), "real": widen(batch.real, copies)}
+    own = None if batch.tensor is None else same_place(batch, (args, kwargs), batch.tensor)
     return replace(
-        batch, samples=copies, items=list(batch.items) * copies, args=args, kwargs=kwargs, tensor=None, **same
+        batch, samples=copies, items=list(batch.items) * copies, args=args, kwargs=kwargs, tensor=own, **same
     )
 
 

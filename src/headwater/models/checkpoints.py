@@ -31,6 +31,8 @@ class Checkpoint:
 
 def find_checkpoint(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> Checkpoint:
     """A directory, a GGUF file or a name on the hub; refused where there is none, before torch is loaded for it."""
+    if not isinstance(name_or_dir, (str, os.PathLike)):
+        raise LoadError(f"a model is loaded by a directory, a file or a name on the hub, not {name_or_dir!r:.60}.")
     path = Path(name_or_dir).expanduser()
     if isinstance(name_or_dir, str) and not path.exists() and (found := locate(name_or_dir)) != name_or_dir:
         return replace(find_checkpoint(found, allow_pickle), called=name_for_results(name_or_dir))

@@ -112,6 +112,15 @@ def load(
     return model, tokenizer
 
 
+def find_saved_classes(name_or_dir: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The names of the classes that a checkpoint was saved from, by its configuration; none where it has none."""
+    source = find_checkpoint(name_or_dir, allow_pickle=False)
+    if source.is_gguf:
+        return ()  # a language model; its configuration takes long to read
+    with _plain_errors(source.name), _quietly(source.local), left_alone("local_files_only" in source.options):
+        return tuple(_config(source, source.options).architectures or ())
+
+
 def usable_device(device: str | torch.device) -> torch.device:
     """The device of that name, if something can be computed on it here: said before a model is read."""
     import torch

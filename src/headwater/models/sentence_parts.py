@@ -6,6 +6,7 @@ The package itself is not needed: a `SentenceTransformer` is known by its parts.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ MODES = {
 SPELLED = {"weightedmean": "weighted-mean", "mean_sqrt_len_tokens": "mean-sqrt", "lasttoken": "last"}
 IDLE = ("Dropout",)  # does nothing in evaluation mode
 TAIL = ("Dense", "LayerNorm")  # between pooling and vector
+READS_PAIRS = "ForSequenceClassification"  # how the class of a cross-encoder ends
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,16 @@ def is_cross_encoder(model: Any) -> bool:
 
     Both are known by the classifier of transformers: its class is named for what it does.
     """
-    inner = find_pair_model(model)
-    return type(inner).__name__.endswith("ForSequenceClassification")
+    return type(find_pair_model(model)).__name__.endswith(READS_PAIRS)
+
+
+def says_vectors(directory: str | os.PathLike[str]) -> bool:
+    """Whether its files say that it gives vectors: one that is pooled, or one per token."""
+    root = Path(directory)
+    if not (root / "modules.json").is_file():
+        return False
+    kinds = {str(part["type"]).rpartition(".")[2] for part in read_settings(root, "modules.json")}
+    return bool(kinds & {"Pooling", "Dense"})
 
 
 def find_pair_model(model: Any) -> Any:

@@ -54,7 +54,12 @@ class Saved:
             raise DataError(f"{path} cannot be read: {error.strerror}.") from error
         except ValueError as error:
             raise DataError(f"{path} is no saved {cls.kind}: {error}.") from error
-        return cls.from_dict(found if isinstance(found, dict) else {})
+        try:
+            return cls.from_dict(found if isinstance(found, dict) else {})
+        except DataError as error:
+            raise DataError(f"{path} cannot be read: {error}") from error
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise DataError(f"{path} is damaged: the saved {cls.kind} is not whole ({error}).") from error
 
     @classmethod
     def _stamp(cls) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from ..plurals import say_count
 from .display import Shown
 
 # Of `Ledger.size`: so much rounding may leave. One operation rounds to 6e-8 in float32. The errors of a whole model
@@ -85,7 +86,7 @@ class Lines(Mapping[str, float]):
     __radd__ = __add__
 
     def __repr__(self) -> str:
-        return f"Lines(total={self.total:.6g}, {len(self)} lines)"
+        return f"Lines(total={self.total:.6g}, {say_count(len(self), 'line')})"
 
     def __reduce__(self) -> tuple[type[Lines], tuple[dict[str, float]]]:
         return Lines, (dict(self._amounts),)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import UsageError
+from ..plurals import say_count
 from .answer import scale_ledger
 from .display import Shown
 from .generation import sum_ledgers
@@ -83,7 +84,9 @@ class Ranking(Shown):
         """Why the passage at this `place`, from 0, is as similar to the query as it is."""
         order = self.order
         if not 0 <= place < len(order):
-            raise UsageError(f"no place {place}: there are {len(order)} passages, the first is at place 0.")
+            raise UsageError(
+                f"no place {place}: the ranking has {say_count(len(order), 'passage')}, the first is at place 0."
+            )
         number = order[place]
         if number not in self.known:
             if self.explainer is None:

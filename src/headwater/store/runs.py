@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, UnknownName, UsageError
+from ..plurals import say_count
 from ..results.explanation import Explanation, Provenance
 from .columns import LATER, RESERVED, need_arrow, to_explanation
 from .inside_columns import inside_columns, read_inside
@@ -93,7 +94,8 @@ class StoredRun:
 
     def __repr__(self) -> str:
         m = self.manifest
-        return f"StoredRun({str(self.path)!r}, {m.state}, {m.counts.rows} rows, {m.counts.errors} errors)"
+        held = f"{say_count(m.counts.rows, 'row')}, {say_count(m.counts.errors, 'error')}"
+        return f"StoredRun({str(self.path)!r}, {m.state}, {held})"
 
     @property
     def finished(self) -> bool:

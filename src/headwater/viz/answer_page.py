@@ -12,6 +12,7 @@ from html import escape
 
 from headwater.results.answer_report import AnswerReport, Citation, LeftOut, describe_change, label_source
 
+from ..plurals import say_count
 from .colour import SIGN_CLASS, largest, shade
 from .generation import CHOOSING, NAMES, values_as_text
 from .html import amounts, describe_making, document, facts_list, ledger_section, verdict_paragraph
@@ -135,7 +136,8 @@ def _without(report: AnswerReport) -> str:
     heads = '<th scope="col">document</th><th scope="col">the whole answer without it</th>'
     table = f'<table class="sources"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
     others = len(report.documents) - len(report.without)
-    more = f'<p class="hint">{others} others give less, and were not left out.</p>' if others else ""
+    less = say_count(others, "other gives less, and was not left out", "others give less, and were not left out")
+    more = f'<p class="hint">{less}.</p>' if others else ""
     return f"<h3>Without a document</h3>{table}{more}"
 
 

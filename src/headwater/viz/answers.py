@@ -9,6 +9,7 @@ from headwater.results.answer import SpanExplanation
 from headwater.results.answer_report import AnswerReport, Citation
 from headwater.results.who_told import WhoTold
 
+from ..plurals import say_count
 from .plain import ledger_lines
 from .reading import decimals, visible, with_sign
 from .sums import round_to_sum
@@ -67,7 +68,8 @@ def plain_answer(report: AnswerReport) -> str:
         lines += ["", "log-probability of the same answer without a document:"]
         lines += [f"  {one.before:.2f} -> {one.after:.2f}  {clip(one.name)}" for one in report.without]
         others = len(report.documents) - len(report.without)
-        lines += [f"  {others} others give less, and were not left out"] if others else []
+        less = say_count(others, "other gives less, and was not left out", "others give less, and were not left out")
+        lines += [f"  {less}"] if others else []
     return "\n".join(lines)
 
 

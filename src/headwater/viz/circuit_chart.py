@@ -15,6 +15,7 @@ from itertools import groupby, pairwise
 from headwater.results.circuit import MLPS, SCORE, WORDS, Circuit, CircuitEdge, CircuitNode
 from headwater.results.display import DRAWING, NOTEBOOK, TEXT, shows
 
+from ..plurals import say_count
 from .colour import NEGATIVE, POSITIVE, blend_colours, hues, largest, shade
 from .notebook import fragment
 from .two_texts import write_colour
@@ -41,7 +42,7 @@ def plain_circuit(circuit: Circuit) -> str:
     return "\n".join(
         [
             f"{circuit.target} {circuit.score:+.4f} ({circuit.method}): {len(parts)} of {count} parts, "
-            f"{len(circuit.edges)} edges, {state}",
+            f"{say_count(len(circuit.edges), 'edge')}, {state}",
             "",
             "parts:",
             *(f"  {node.relevance:+.4f}  {node.name}" for node in parts[:SHOWN]),
@@ -49,7 +50,7 @@ def plain_circuit(circuit: Circuit) -> str:
             "edges:",
             *ends,
             "",
-            f"left out: {rest.parts} parts; {direct:+.4f} of the score comes from them directly",
+            f"left out: {say_count(rest.parts, 'part')}; {direct:+.4f} of the score comes from them directly",
             *([] if circuit.measured is None else [str(circuit.measured)]),
         ]
     )
@@ -308,8 +309,8 @@ def describe_node(node: CircuitNode) -> Iterable[str]:
 def draw_foot(circuit: Circuit, words: set[str], drawn: int, height: float) -> str:
     """What is not in the drawing."""
     rest, hidden = circuit.left_out, len(circuit.words) - len(words)
-    parts = [f"{drawn} of {len(circuit.edges)} edges", f"{rest.parts} parts left out"]
-    parts += [f"{hidden} words not drawn"] if hidden else []
+    parts = [f"{drawn} of {len(circuit.edges)} edges", f"{say_count(rest.parts, 'part')} left out"]
+    parts += [f"{say_count(hidden, 'word')} not drawn"] if hidden else []
     second = f"{hues()[0]} adds, {hues()[1]} and dashed takes away; grey stubs: from parts that are left out"
     lines = ("; ".join(parts), second)
     return "".join(

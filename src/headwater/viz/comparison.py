@@ -36,7 +36,7 @@ from .reading import (
 )
 from .sums import ledger_sum
 from .tables import Table, number_rows
-from .terminal import FEW, facts_line, patch_rows, style_of, verdict_line
+from .terminal import facts_line, patch_rows, style_of, verdict_line
 
 NARROW = 96
 PATCHES = 42  # characters that a row of patches may take
@@ -160,21 +160,21 @@ class Heat:
     theme: Theme
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self._texts(console.color_system in FEW)
+        yield from self._texts(console.color_system)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement.get(console, options, Group(*self._texts(few=False)))
+        return Measurement.get(console, options, Group(*self._texts(None)))
 
-    def _texts(self, few: bool) -> Iterable[Text]:
+    def _texts(self, colours: str | None) -> Iterable[Text]:
         if self.line.explanation.image is not None:
-            yield from patch_rows(self.line.explanation, self.line.scale, self.theme, few, PATCHES)
+            yield from patch_rows(self.line.explanation, self.line.scale, self.theme, colours, PATCHES)
             return
         for part, group in by_part(self.line.cells):
             if part:
                 yield Text(part, style="dim")
             text = Text()
             for i, cell in enumerate(group):
-                style = style_of(shade(cell.relevance, self.line.scale), self.theme, few)
+                style = style_of(shade(cell.relevance, self.line.scale), self.theme, colours)
                 text.append(" " if i and cell.gap else "")
                 text.append(cell.text, style + Style(dim=cell.special and style.color is None))
             yield text
@@ -189,7 +189,7 @@ class Key:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text = Text()
         for sign, meaning in ((-1, "takes away"), (1, "adds")):
-            style = style_of(Shade(sign, 1.0), self.theme, console.color_system in FEW)
+            style = style_of(Shade(sign, 1.0), self.theme, console.color_system)
             ground = style + Style(underline=False)
             text.append(" ", ground).append(meaning, style).append(" ", ground).append("  ")
         yield text.append(SCALE, style="dim")

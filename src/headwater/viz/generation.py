@@ -30,7 +30,6 @@ from .terminal import facts_line, style_of, verdict_line
 SHOWN = 8  # sources of an output token, in a list
 FEW = 3  # and in a line
 ROOMY = 100  # characters of a terminal that has room for other tokens, too
-FEW_COLOURS = ("standard", "windows")
 NAMES = {
     "logit": "logit",
     "advantage": "logit above the mean of all tokens",
@@ -267,7 +266,7 @@ class Listing:
     theme: Theme
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        few, made = console.color_system in FEW_COLOURS, self.generation
+        colours, made = console.color_system, self.generation
         grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
         grid.add_column("output", overflow="fold")
         grid.add_column("score", justify="right")
@@ -280,15 +279,15 @@ class Listing:
         for number in range(len(made)):
             score, chance = with_sign(made.scores[number], places), f"{made.probabilities[number]:.3f}"
             other = [Text(others(made, number), "dim")] if room else []
-            grid.add_row(Text(_output_text(made, number), "bold"), score, chance, self._line(number, few), *other)
+            grid.add_row(Text(_output_text(made, number), "bold"), score, chance, self._line(number, colours), *other)
         yield grid
 
-    def _line(self, number: int, few: bool) -> Text:
+    def _line(self, number: int, colours: str | None) -> Text:
         values = _sources(self.generation, number)
         scale, places = largest(values), decimals(values, digits=3)
         line = Text()
         for c in self.generation.top(number, FEW):
-            style = style_of(shade(c.relevance, scale), self.theme, few)
+            style = style_of(shade(c.relevance, scale), self.theme, colours)
             line.append(f" {name_source(c, self.generation)} ", style).append(
                 f" {with_sign(c.relevance, places).strip()}   ", "dim"
             )

@@ -6,6 +6,7 @@ from html import escape
 
 from headwater.results.generation import Generation
 
+from ..plurals import say_count
 from .colour import largest, shade
 from .reading import name_piece, with_sign
 
@@ -19,7 +20,8 @@ def heatmap(generation: Generation) -> str:
     """The matrix as SVG inside its frame, and what is left out in words."""
     columns = pick_columns(generation)
     left = len(source_columns(generation)) - len(columns)
-    note = f'<p class="scale">{left} columns with less relevance are left out</p>' if left else ""
+    said = say_count(left, "column with less relevance is left out", "columns with less relevance are left out")
+    note = f'<p class="scale">{said}</p>' if left else ""
     return (
         f"<details open><summary>all of it: a row for every {generation.unit} of the output, a column for what came "
         f"before it</summary>{note}"

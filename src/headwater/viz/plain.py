@@ -8,6 +8,7 @@ from headwater.results.audit import Audit
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
 
+from ..plurals import say_count
 from .audits import make_tables
 from .reading import (
     SHOWN_ENTRIES,
@@ -50,9 +51,12 @@ def patch_lines(explanation: Explanation) -> list[str]:
     rows = explanation.patches.tolist()
     places = decimals((value for row in rows for value in row), digits=3)
     if len(rows[0]) <= WIDEST:
-        return [f"patches, {len(rows)} rows of {len(rows[0])}:", *(_number_row(row, places) for row in rows)]
+        return [
+            f"patches, {say_count(len(rows), 'row')} of {len(rows[0])}:",
+            *(_number_row(row, places) for row in rows),
+        ]
     shown = sorted(token_cells(explanation), key=lambda cell: -abs(cell.relevance))[:SHOWN_ENTRIES]
-    head = f"patches, {len(rows)} rows of {len(rows[0])}, the largest {len(shown)} by row and column:"
+    head = f"patches, {say_count(len(rows), 'row')} of {len(rows[0])}, the largest {len(shown)} by row and column:"
     return [head, *(f"  {cell.text}  {with_sign(cell.relevance, places)}" for cell in shown)]
 
 

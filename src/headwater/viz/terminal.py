@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rich import box
 from rich.cells import cell_len
-from rich.color import Color
+from rich.color import Color, ColorSystem
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.style import Style
@@ -86,21 +86,21 @@ class TokenLines:
     theme: Theme
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        numbers, few = len(self.cells) <= NUMBERED, console.color_system in FEW
+        numbers, colours = len(self.cells) <= NUMBERED, console.color_system
         places = decimals((cell.relevance for cell in self.cells), digits=3)
         for part, group in by_part(self.cells):
             if part:
                 yield Text(part, style="dim")
-            boxes = [self._box(cell, places, numbers, few) for cell in group]
+            boxes = [self._box(cell, places, numbers, colours) for cell in group]
             for line in _wrap(boxes, max(options.max_width, 20)):
                 yield from _stack(line, numbers)
         if not numbers:
             yield Text()
-        yield colour_legend(self.scale, self.theme, few)
+        yield colour_legend(self.scale, self.theme, colours)
 
-    def _box(self, cell: TokenCell, places: int, numbers: bool, few: bool) -> _Box:
+    def _box(self, cell: TokenCell, places: int, numbers: bool, colours: str | None) -> _Box:
         number = with_sign(cell.relevance, places) if numbers else ""
-        style = style_of(shade(cell.relevance, self.scale), self.theme, few)
+        style = style_of(shade(cell.relevance, self.scale), self.theme, colours)
         return _Box(cell.text, number, style + Style(dim=cell.special and style.color is None), cell.gap)
 
 
@@ -113,13 +113,12 @@ class PatchTable:
     theme: Theme
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        few = console.color_system in FEW
-        yield from patch_rows(self.explanation, self.scale, self.theme, few, options.max_width)
+        yield from patch_rows(self.explanation, self.scale, self.theme, console.color_system, options.max_width)
         yield Text()
-        yield colour_legend(self.scale, self.theme, few, "patch")
+        yield colour_legend(self.scale, self.theme, console.color_system, "patch")
 
 
-def patch_rows(explanation: Explanation, scale: float, theme: Theme, few: bool, width: int) -> Iterable[Text]:
+def patch_rows(explanation: Explanation, scale: float, theme: Theme, colours: str | None, width: int) -> Iterable[Text]:
     """A line for every row of patches: each on the ground of its relevance, with its sign where it can be seen."""
     rows = explanation.patches.tolist()
     wide = max(1, min(3, width // len(rows[0])))
@@ -127,7 +126,7 @@ def patch_rows(explanation: Explanation, scale: float, theme: Theme, few: bool, 
         text = Text(no_wrap=True, overflow="crop")
         for value in row:
             colour = shade(value, scale)
-            style = style_of(colour, theme, few) + Style(underline=False)
+            style = style_of(colour, theme, colours) + Style(underline=False)
             sign = {1: "+", 0: " ", -1: "-"}[colour.sign if colour.opacity >= LEAST_SIGNED else 0]
             text.append(sign.center(wide), style)
         yield text
@@ -145,30 +144,41 @@ class _Box:
         return max(cell_len(self.text), cell_len(self.number))
 
 
-def style_of(colour: Shade, theme: Theme, few: bool = False) -> Style:
+def style_of(colour: Shade, theme: Theme, colours: str | None = "truecolor") -> Style:
     """Ground by relevance, ink that can be read on it, a line under what takes away.
 
-    A terminal with `few` colours has one red and one blue: ground for what is large, ink for what is small.
+    `colours` are those that the terminal has, as rich calls them. One with few has one red and one blue: ground for
+    what is large, ink for what is small.
     """
     if colour.opacity < LEAST_VISIBLE:
         return Style()
     takes = colour.sign < 0
-    if few:
+    if colours in FEW:
         name = "blue" if takes else "red"
         large = colour.opacity >= 0.5
         return Style(color="white" if large else name, bgcolor=name if large else None, bold=large, underline=takes)
-    ground = Color.from_rgb(*colour.background(theme))
-    return Style(color=Color.from_rgb(*INK[theme]), bgcolor=ground, underline=takes)
+    ink, ground = (find_colour(rgb, colours) for rgb in (INK[theme], colour.background(theme)))
+    return Style(color=ink, bgcolor=ground, underline=takes)
 
 
-def colour_legend(scale: float, theme: Theme, few: bool = False, unit: str = "token") -> Text:
+def find_colour(rgb: tuple[int, int, int], colours: str | None) -> Color:
+    """The colour as the terminal has it.
+
+    rich would find it as well, but keeps the sum of two styles with the codes of the terminal that it was first
+    written to: another one in the same process would get those.
+    """
+    colour = Color.from_rgb(*rgb)
+    return colour.downgrade(ColorSystem.EIGHT_BIT) if colours == "256" else colour
+
+
+def colour_legend(scale: float, theme: Theme, colours: str | None = "truecolor", unit: str = "token") -> Text:
     """The scale in words and in colour."""
     if scale == 0:
         return Text(f"no {unit} has any relevance", style="dim")
     full = with_sign(scale, decimals([scale], digits=3))
     text = Text().append("scale  ", style="dim")
     for sign, meaning in ((-1, "takes away"), (1, "adds")):
-        style = style_of(Shade(sign, 1.0), theme, few)
+        style = style_of(Shade(sign, 1.0), theme, colours)
         ground = style + Style(underline=False)
         text.append(" ", ground).append(full if sign > 0 else full.replace("+", "-"), style).append(" ", ground)
         text.append(f"  {meaning}    ", style="dim")

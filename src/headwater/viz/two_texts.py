@@ -9,6 +9,7 @@ from headwater.results.ranking import RankDifference, Ranking
 from headwater.results.similarity import Similarity
 from headwater.results.words import Word
 
+from ..plurals import say_count
 from .colour import NEGATIVE, POSITIVE, largest
 from .html import amounts, document, frame_sheet, ledger_section, running_text
 from .plain import ledger_lines
@@ -40,9 +41,9 @@ def strong_words(similarity: Similarity) -> list[tuple[str, str, float]]:
 def head_lines(similarity: Similarity) -> list[str]:
     by = similarity.method
     if similarity.dimensions:
-        by += f", all {similarity.dimensions} dimensions"
+        by += ", one dimension" if similarity.dimensions == 1 else f", all {similarity.dimensions} dimensions"
     if not similarity.exact:
-        some = f"{similarity.rank} directions of {similarity.dimensions}"
+        some = f"{say_count(similarity.rank, 'direction')} of {similarity.dimensions}"
         by = f"{similarity.method}, {some}: single pairs are approximate"
     missing = similarity.remainder
     said = [f"what the pairs miss has a norm of at most about {missing:.2g}"] if missing else []

@@ -12,6 +12,7 @@ from ..engine.kind import choose_output
 from ..errors import DataError, InputError, NotApplicable
 from ..inputs.inside_demand import find_layer, find_stacks
 from ..inputs.readouts import logits_of
+from ..plurals import say_count
 from ..results.circuit import WORDS, Circuit, CircuitNode
 from ..results.explanation import Explanation
 from ..results.inside import CutLedger, HeadPairs, Inside, Node, NodeGroup
@@ -195,7 +196,9 @@ def head_answer(found: Sequence[HeadPairs], ask: HeadAsked) -> HeadAnswer:
     if len(own) != 1:
         raise NotApplicable(f"the attention of {ask.module!r} cannot be read between words: it has {len(own)} maps.")
     if ask.head >= len(own[0].attention):
-        raise InputError(f"{ask.module!r} has {len(own[0].attention)} heads, and head {ask.head} was asked for.")
+        raise InputError(
+            f"{ask.module!r} has {say_count(len(own[0].attention), 'head')}, and head {ask.head} was asked for."
+        )
     return HeadAnswer(
         module=ask.module,
         head=ask.head,

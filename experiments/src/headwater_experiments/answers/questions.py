@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headwater.errors import InputError
 from headwater.evaluation.language.asking import log_probabilities
+from headwater.plurals import say_count
 
 from ..prompts import Prompt
 
@@ -36,7 +37,8 @@ class Question:
     def of(cls, model: nn.Module, tokenizer: Any, prompt: Prompt) -> Question:
         ids, words = tokenise_words(tokenizer, prompt)
         if len(words) < 2:
-            raise InputError(f"the prompt {prompt.id} has {len(words)} words; two are needed to rank them.")
+            found = say_count(len(words), "word")
+            raise InputError(f"the prompt {prompt.id} has {found}; two are needed to rank them.")
         answer = int(log_probabilities(model, [ids])[0].argmax())
         return cls(prompt, ids, words, answer)
 

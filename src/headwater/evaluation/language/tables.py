@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...plurals import say_count
 from ...viz.tables import Table
 from ..statistics import Difference, MeanEstimate
 from ..summary import format_interval
@@ -31,7 +32,7 @@ def set_table(found: Faithfulness, columns: list[TableColumn]) -> Table:
         cost = found.cost(method)
         cells = [write_cell(column, method) for column in columns]
         rows.append((method, *cells, "—" if cost is None else f"{cost:.1f}"))
-    title = f"{first.data}, {first.prompts} prompt{'' if first.prompts == 1 else 's'}, {first.protocol}"
+    title = f"{first.data}, {say_count(first.prompts, 'prompt')}, {first.protocol}"
     note = "means with 95 % intervals over prompts; * first, or level with the first"
     return Table(title, ("method", *heads, "x forward"), rows, note, left=1)
 

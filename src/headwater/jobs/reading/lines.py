@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import DataError
 from ...inputs.lines import BOM, MOST_BYTES, wide_fields
+from ...plurals import say_count
 from .rows import BAD_UTF8, STEP, UNREADABLE, Bad, add_bad_cells, check_cell, escape_beginning, make_string_table
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class TextFile:
             found = json_object(record)
             return found if isinstance(found, Bad) else json_cells(found, self.columns)
         if len(record) != len(header):
-            said = f"the row has {len(record)} columns under a header of {len(header)}"
+            said = f"the row has {say_count(len(record), 'column')} under a header of {len(header)}"
             return Bad(UNREADABLE, said, escape_beginning(" ".join(record)))
         return [record[header.index(name)] for name in self.columns]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
-from ...inputs.lines import wide_fields
+from ...inputs.given import is_frame
+from ...inputs.lines import hint_at_separator, wide_fields
 from ...store.columns import need_arrow
 from .arrow import DatasetSplit, ParquetFile, is_string_type, load_split
 from .lines import DIALECTS, Records, TextFile, header_of, json_object
@@ -141,7 +142,14 @@ def find_sources(
 
 
 def found_paths(data: Any) -> list[str]:
-    asked = [data] if isinstance(data, (str, os.PathLike)) else list(data)
+    named = (str, os.PathLike)
+    several = isinstance(data, Iterable) and not (isinstance(data, (*named, Mapping)) or is_frame(data))
+    asked: list[Any] = list(data) if several else [data]
+    if not all(isinstance(one, named) for one in asked):
+        raise DataError(
+            f"a run reads files, and was given a {type(data).__name__}: write it into one, such as "
+            "data.to_parquet('data.parquet'), and pass the path. hw.explain takes texts in memory."
+        )
     found: list[str] = []
     for one in asked:
         found += in_one(os.fspath(one))
@@ -277,7 +285,8 @@ def look_through_lines(path: str, suffix: str, columns: Sequence[str]) -> Looked
 def need_columns(path: str, columns: Sequence[str], known: Sequence[str]) -> None:
     for name in columns:
         if name not in known:
-            raise DataError(f"{path} has no column {name!r}; it has {', '.join(map(repr, known)) or 'none'}.")
+            held = ", ".join(map(repr, known)) or "none"
+            raise DataError(f"{path} has no column {name!r}; it has {held}.{hint_at_separator(known)}")
         if known.count(name) > 1:
             raise DataError(f"{path} has {known.count(name)} columns called {name!r}. Rename all but one of them.")
 

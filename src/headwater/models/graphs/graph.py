@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headwater.errors import InputError
 from headwater.models.graphs.paths import Integers, edges_on_paths, shortest_distances
+from headwater.plurals import say_count
 
 Numbers = NDArray[np.float64]
 
@@ -95,8 +96,8 @@ class Graph:
         found = np.zeros((0, 0), np.int64) if self.edge_features is None else self.edge_features
         if found.shape[1] != len(ranges) and self.edges.shape[1]:
             raise InputError(
-                f"the model knows edges with {len(ranges)} columns of features, the graph's have {found.shape[1]}. "
-                "Make the graph with the features that the model was trained on."
+                f"the model knows edges with {say_count(len(ranges), 'column')} of features, the graph's have "
+                f"{found.shape[1]}. Make the graph with the features that the model was trained on."
             )
         check_ranges(found, ranges, "edge")
         types = np.zeros(self.edges.shape[1], np.int64)
@@ -150,7 +151,8 @@ class Graph:
 def _check_rows(nodes: int, parts: Mapping[str, Sized | None]) -> None:
     for what, found in parts.items():
         if found is not None and len(found) != nodes:
-            raise InputError(f"the graph has {nodes} nodes, but {len(found)} rows of {what}. Give one for each node.")
+            rows = say_count(len(found), "row")
+            raise InputError(f"the graph has {say_count(nodes, 'node')}, but {rows} of {what}. Give one for each node.")
 
 
 def _check_finite(numbers: Numbers | None) -> None:
@@ -168,7 +170,9 @@ def merge_directions(edges: ArrayLike, features: ArrayLike | None, nodes: int) -
     _check_ends(pairs, nodes)
     columns = None if features is None else _matrix(features, np.int64, "edge features")
     if columns is not None and len(columns) != pairs.shape[1]:
-        raise InputError(f"{pairs.shape[1]} edges have {len(columns)} rows of edge features. Give one for each edge.")
+        edges_have = say_count(pairs.shape[1], "edge has", "edges have")
+        rows = say_count(len(columns), "row")
+        raise InputError(f"{edges_have} {rows} of edge features. Give one for each edge.")
     keys = np.sort(pairs.astype(np.int64), 0)
     found, first, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     if columns is None:
@@ -186,7 +190,8 @@ def _check_ends(pairs: Integers, nodes: int) -> None:
     if not pairs.size:
         return
     if pairs.min() < 0 or pairs.max() >= nodes:
-        raise InputError(f"an edge leads to node {_outside(pairs.ravel(), nodes)}; the graph has {nodes} nodes.")
+        end, known = _outside(pairs.ravel(), nodes), say_count(nodes, "node")
+        raise InputError(f"an edge leads to node {end}; the graph has {known}.")
     loops = np.nonzero(pairs[0] == pairs[1])[0]
     if len(loops):
         raise InputError(f"an edge joins node {pairs[0, loops[0]]} to itself. Remove such loops first.")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from ...plurals import say_count
 from ...store.words import WordTotal, WordTotals
 from ...viz.html import document, facts_list
 from ...viz.reading import decimals, visible, with_sign
@@ -35,7 +36,7 @@ def class_words(found: WordTotals) -> str:
     )
     signs = f"<details><summary>punctuation</summary>{word_table(found.punctuation)}</details>"
     return (
-        f"<h3>Words for {escape(visible(found.target))}, over {found.rows:,} rows</h3>"
+        f"<h3>Words for {escape(visible(found.target))}, over {say_count(found.rows, 'row')}</h3>"
         f'<div class="pair">{both}</div>{signs if found.punctuation else ""}'
     )
 

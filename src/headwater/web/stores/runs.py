@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ...plurals import say_count
 from ...results.explanation import Explanation
 from ...store.columns import LATER, RESERVED
 from ...store.runs import StoredRun, open_run
@@ -52,7 +53,7 @@ class RunStore(DirectoryStore):
             ("method", self.run.method),
             ("score", "of the predicted class" if target is None else str(target)),
             ("rows", f"{about.counts.rows:,}"),
-            *([("in this view", f"the first {shown:,} rows")] if shown < about.counts.rows else []),
+            *([("in this view", f"the first {say_count(shown, 'row')}")] if shown < about.counts.rows else []),
             ("not explained", f"{about.counts.errors:,}"),
             ("open ledgers", f"{about.counts.open:,}"),
             ("state", about.state),
