@@ -406,6 +406,9 @@ def test_the_command_says_what_it_did_and_exits_by_it(engine, data, tmp_path, cl
     assert done.exit_code == 0, done.output
     assert "100 rows and" in done.stdout
     assert "every ledger is closed" in done.stdout
+    none = write(tmp_path / "none.parquet", text=["", ""])
+    done = cli("--data", none, "--out", tmp_path / "none")
+    assert "no row was explained; rows that could not be explained: 2" in done.stdout
     bad = write(tmp_path / "bad.parquet", text=["good", ""])
     done = cli("--data", bad, "--out", tmp_path / "bad", "--json")
     assert done.exit_code == 3

@@ -168,4 +168,5 @@ def summarise_run(found: StoredRun) -> str:
     rows, tokens = say_count(counts.rows, "row"), say_count(counts.tokens, "token")
     said = f"{rows} and {tokens} explained by {found.method}, in {say_count(shards, 'shard')}"
     books = say_count(counts.open, "ledger is open", "ledgers are open") if counts.open else "every ledger is closed"
+    books = books if counts.rows else "no row was explained"
     return f"{said}: {found.path / 'shards'}\n{books}; rows that could not be explained: {counts.errors:,}"

@@ -53,4 +53,7 @@ export function short(name) {
   return /^\d+$/.test(parts[last]) && last > 0 ? `${parts[last - 1]} ${parts[last]}` : parts[last];
 }
 
-export const plural = (unit) => (unit === 'patch' ? 'patches' : `${unit}s`);
+// A number and what is counted: 1 row, 1,234 rows.
+export const counted = (number, unit) => `${number.toLocaleString('en')} ${number === 1 ? unit : plural(unit)}`;
+
+export const plural = (unit) => (/(ch|ss)$/.test(unit) ? `${unit}es` : `${unit}s`);

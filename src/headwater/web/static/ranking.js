@@ -2,7 +2,7 @@
 
 import { Latest } from './api.js';
 import { examples } from './choosing.js';
-import { h, onCtrlEnter } from './dom.js';
+import { counted, h, onCtrlEnter } from './dom.js';
 import * as heat from './heat.js';
 import { modelAsked } from './models.js';
 import { saver } from './saving.js';
@@ -77,7 +77,7 @@ export class RankPart extends View {
     const text = await file.text();
     if (text.includes('\u0000')) { this.status.fail(`${file.name} is no text.`); return; }
     this.passages.value = text.trim();
-    this.status.say(`${file.name}: ${this.lines().length.toLocaleString('en')} passages.`);
+    this.status.say(`${file.name}: ${counted(this.lines().length, 'passage')}.`);
   }
 
   show() {

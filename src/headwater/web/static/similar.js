@@ -2,7 +2,7 @@
 
 import { Latest, post, ready } from './api.js';
 import { examples } from './choosing.js';
-import { h, onCtrlEnter } from './dom.js';
+import { counted, h, onCtrlEnter } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { chosenModel, followedModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
@@ -84,7 +84,7 @@ class PairPart extends View {
   built() {
     const box = (id) => onCtrlEnter(h('textarea', { id, rows: 3, maxlength: LONG, spellcheck: 'false' }), () => this.ask());
     [this.first, this.second] = [box('first-text'), box('second-text')];
-    this.rank = h('select', { id: 'directions', onchange: () => this.ask([...this.words.left]) }, RANKS.map((one) => h('option', { value: one }, NAMED[one] ?? `${one}: ${one} backward passes per text`)));
+    this.rank = h('select', { id: 'directions', onchange: () => this.ask([...this.words.left]) }, RANKS.map((one) => h('option', { value: one }, NAMED[one] ?? `${one}: ${counted(one, 'backward pass')} per text`)));
     this.cost = h('p', { className: 'soft', id: 'cost' });
     this.tested = h('div', { className: 'test', 'aria-live': 'polite' });
     this.book = h('div');
@@ -157,7 +157,7 @@ class PairPart extends View {
     this.words.set(found);
     const seconds = found.seconds < 10 ? found.seconds.toFixed(2) : found.seconds.toFixed(0);
     const exact = found.rank === found.dimensions;
-    this.cost.textContent = `${exact ? `All ${found.dimensions} directions` : `${found.rank} of ${found.dimensions} directions`}: ${found.rank} backward passes per text, in batches; they took ${seconds} seconds. ${exact ? 'Every number is exact.' : 'The score and what each word does in all are exact. Single pairs, and so the first line of the sum, are cut to these directions.'}`;
+    this.cost.textContent = `${exact ? `All ${found.dimensions} directions` : `${found.rank} of ${found.dimensions} directions`}: ${counted(found.rank, 'backward pass')} per text, in batches, took ${seconds} seconds. ${exact ? 'Every number is exact.' : 'The score and what each word does in all are exact. Single pairs, and so the first line of the sum, are cut to these directions.'}`;
     const pairs = found.matrix.flatMap((line, i) => line.map((amount, j) => ({ name: `${found.first.words[i].text} – ${found.second.words[j].text}`, amount })));
     this.book.replaceChildren(ledger(found.ledger, pairs, 'pair'));
     left.forEach((one) => { const known = /^([ab])(\d{1,4})$/.exec(one); if (known && this.words.can(known[1], Number(known[2]))) this.words.left.add(one); });

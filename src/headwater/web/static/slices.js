@@ -2,7 +2,7 @@
 
 import { get } from './api.js';
 import { chips, only } from './conditions.js';
-import { h, percent, signed } from './dom.js';
+import { counted, h, percent, signed } from './dom.js';
 import { state } from './state.js';
 import { partsOf } from './sums.js';
 
@@ -51,7 +51,7 @@ export class SlicesPart {
     const cell = (i, j) => {
       const [count, right] = [found.counts[i][j], found.same[i] === j];
       return h('td', { className: right ? 'right' : '', style: { '--o': (count / most).toFixed(3) } }, h('button', {
-        type: 'button', className: 'count', disabled: !count, 'aria-label': `${count} rows: ${found.label} ${found.labels[i]}, ${found.prediction} ${found.predictions[j]}`,
+        type: 'button', className: 'count', disabled: !count, 'aria-label': `${counted(count, 'row')}: ${found.label} ${found.labels[i]}, ${found.prediction} ${found.predictions[j]}`,
         onclick: () => this.rowsWith([found.label, found.labels[i]], [found.prediction, found.predictions[j]]),
       }, count.toLocaleString('en')));
     };

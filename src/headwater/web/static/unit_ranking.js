@@ -1,7 +1,7 @@
 // Heads or neurons over a dataset, ranked, with the tokens at which they have most: of a run that stored them.
 
 import { get } from './api.js';
-import { h, signed } from './dom.js';
+import { counted, h, signed } from './dom.js';
 
 export class UnitRanking {
   constructor(status) {
@@ -52,7 +52,7 @@ export class UnitRanking {
 
   draw(found) {
     const scale = Math.max(...found.units.map((one) => one.size), 0);
-    const rows = found.rows < found.of ? `the first ${found.rows.toLocaleString('en')} of ${found.of.toLocaleString('en')} rows` : `${found.rows.toLocaleString('en')} rows`;
+    const rows = found.rows < found.of ? `the first ${found.rows.toLocaleString('en')} of ${found.of.toLocaleString('en')} rows` : counted(found.rows, 'row');
     this.body.replaceChildren(h('p', { className: 'soft hint' }, `The ${found.units.length} ${found.kind} with the largest mean absolute relevance over ${rows}; beside each the tokens at which it has most, with how often and the sum there.`),
       h('div', { className: 'wide', role: 'region', tabindex: 0, 'aria-label': 'Ranked over a dataset' }, h('table', { className: 'numbers ranked' }, h('thead', {}, h('tr', {}, [found.kind.slice(0, -1), 'size', 'mean', 'tokens'].map((name) => h('th', { scope: 'col' }, name)))),
         h('tbody', {}, found.units.map((one) => h('tr', {}, h('th', { scope: 'row' }, one.name), h('td', {}, signed(one.size, scale).replace('+', '')), h('td', {}, signed(one.mean, scale)),

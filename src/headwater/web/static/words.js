@@ -1,7 +1,7 @@
 // The words that matter most in a result: a list for every class, whole words, punctuation apart.
 
 import { get } from './api.js';
-import { h, signed } from './dom.js';
+import { counted, h, signed } from './dom.js';
 import * as heat from './heat.js';
 import { state } from './state.js';
 
@@ -22,13 +22,13 @@ export class WordsPart {
     const found = await get(`${this.view.path}/words?count=40${this.query()}`);
     const by = state.get('wb', 'total');
     const chosen = h('select', { id: 'words-class', onchange: () => { state.set({ wc: chosen.value }); this.view.open(); } },
-      found.targets.map((one) => h('option', { value: one.name }, `${one.name} (${one.rows.toLocaleString('en')} rows)`)));
+      found.targets.map((one) => h('option', { value: one.name }, `${one.name} (${counted(one.rows, 'row')})`)));
     chosen.value = found.target;
     const scale = Math.max(...[...found.words, ...found.punctuation].map((word) => Math.abs(word[by])), 0);
     const sides = (words) => h('div', { className: 'pair' }, this.side('Add most', words.filter((w) => w[by] > 0), by, scale), this.side('Take away most', words.filter((w) => w[by] < 0).reverse(), by, scale));
     this.body.replaceChildren(
       h('div', { className: 'asked' }, h('label', { for: 'words-class' }, 'Words for the class', chosen)),
-      h('p', { className: 'soft' }, `Relevance for “${found.target}” over the ${found.rows.toLocaleString('en')} rows that explain its score. Word pieces are joined${found.least > 1 ? `; words that stand there less than ${found.least} times are left out` : ''}.`),
+      h('p', { className: 'soft' }, `Relevance for “${found.target}” over the ${counted(found.rows, 'row')} with an explanation of its score. Word pieces are joined${found.least > 1 ? `; words that stand there less than ${found.least} times are left out` : ''}.`),
       sides(found.words),
       found.punctuation.length ? h('details', {}, h('summary', { className: 'soft' }, `punctuation (${found.punctuation.length})`), sides(found.punctuation)) : '');
   }
