@@ -131,9 +131,7 @@ def plan_launch(chain: Chain, tensors: Sequence[Tensor]) -> Launch | None:
         return None
     *outer, columns = sizes
     rows = math.prod(outer)
-    width = 1 << (columns - 1).bit_length()
-    tile = (1, min(width, TILE)) if rows == 1 else (max(1, TILE // min(width, WIDEST)), min(width, WIDEST))
-    tile = (max(1, TILE // width), width) if chain.rows else tile
+    tile = choose_tile(rows, columns, whole=bool(chain.rows))
     warps = max(4, min(16, tile[1] // 512))
     blocks = -(-columns // tile[1])
     numbers = [rows, columns, blocks, *outer[1:]]
@@ -141,6 +139,16 @@ def plan_launch(chain: Chain, tensors: Sequence[Tensor]) -> Launch | None:
     source = write_program(chain, [one.dtype for one in found], strides)
     made = tuple((one.shape, one.stride(), one.dtype) for one in given)
     return Launch(define_program(source), blocks * -(-rows // tile[0]), tuple(numbers), made, tile, warps)
+
+
+def choose_tile(rows: int, columns: int, whole: bool) -> tuple[int, int]:
+    """How many rows and columns a program has; `whole` rows are not cut."""
+    width = 1 << (columns - 1).bit_length()
+    if whole:
+        return max(1, TILE // width), width
+    if rows == 1:
+        return 1, min(width, TILE)
+    return max(1, TILE // min(width, WIDEST)), min(width, WIDEST)
 
 
 def find_common_shape(shapes: Sequence[torch.Size]) -> torch.Size | None:
@@ -208,24 +216,28 @@ def write_program(chain: Chain, dtypes: Sequence[torch.dtype], strides: Sequence
         lines += [f"    {name}A = {name} + {place_of(name, own)}"]
     lines += [f"    v{k} = tl.load(I{k}A, mask=keep, other=0.0).to(tl.float32)" for k in range(chain.inputs)]
     for place, step in enumerate(chain.steps, chain.inputs):
-        value, dtype = compute(step), dtypes[place]
         if step.function is turn_halves:
-            one, _, half = step.args
-            there = place_of(names[one.place], strides[one.place], f"t{place}")
-            lines += [
-                f"    t{place} = tl.where(column < columns - {half}, column + {half}, column - columns + {half})",
-                f"    t{place} = tl.load({names[one.place]} + {there}, mask=keep, other=0.0).to(tl.float32)",
-            ]
-            value = f"tl.where((column < columns - {half})[None, :], t{place} * -1.0, t{place})"
+            lines += load_turned(step, names, strides)
+        value, dtype = compute(step), dtypes[place]
         lines.append(
             f"    v{place} = {value if dtype is torch.float32 else f'({value}).to({NAMES[dtype]}).to(tl.float32)'}"
         )
     for k, place in enumerate(chain.gives):
-        one = chain.rows and not strides[chain.inputs + k][-1]  # a number for each row
+        alone = chain.rows and not strides[chain.inputs + k][-1]  # a number for each row
         value = f"tl.broadcast_to(v{place}, (ROWS, COLUMNS))" if chain.rows else f"v{place}"
-        mask = "keep & (column == 0)[None, :]" if one else "keep"
+        mask = "keep & (column == 0)[None, :]" if alone else "keep"
         lines.append(f"    tl.store(O{k}A, {value}.to({NAMES[dtypes[place]]}), mask={mask})")
     return "\n".join(lines) + "\n"
+
+
+def load_turned(step: ChainStep, names: Sequence[str], strides: Sequence[Sequence[int]]) -> list[str]:
+    """Loads a row of an input again, as `turned`, from the places where its changed halves come from."""
+    source, _, half = step.args
+    there = place_of(names[source.place], strides[source.place], "other")
+    return [
+        f"    other = tl.where(column < columns - {half}, column + {half}, column - columns + {half})",
+        f"    turned = tl.load({names[source.place]} + {there}, mask=keep, other=0.0).to(tl.float32)",
+    ]
 
 
 def place_of(name: str, strides: Sequence[int], column: str = "column") -> str:
@@ -256,8 +268,8 @@ def compute(step: ChainStep) -> str:
         return f"tl.math.div_rn({args[0]}, 1.0 + tl.exp(-{args[0]}))"
     if step.function is MEAN:
         return f"tl.sum(tl.where(keep, {args[0]}, 0.0), axis=1, keep_dims=True) / columns"
-    if step.function is turn_halves:
-        return ""  # of numbers at other places
+    if step.function is turn_halves:  # `load_turned`
+        return f"tl.where((column < columns - {step.args[2]})[None, :], turned * -1.0, turned)"
     raise LookupError(f"no program is known for {step.function}")
 
 

@@ -162,8 +162,8 @@ def simplify_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> tuple[Trac
 
 def find_turned(operation: Operation, makers: Mapping[int, Operation]) -> Operation:
     """The same, or `turn_halves` where it puts the halves of a tensor together so."""
-    parts, *axis = operation.args if operation.function is aten.cat.default else ((),)
-    if len(parts) != 2 or axis != [-1] or operation.kwargs or not all(isinstance(one, Slot) for one in parts):
+    parts, *along = operation.args if operation.function is aten.cat.default else ((),)
+    if len(parts) != 2 or along != [-1] or operation.kwargs or not all(isinstance(one, Slot) for one in parts):
         return operation
     negated, first = (makers.get(slot.number) for slot in parts)
     if negated is None or first is None or negated.function is not aten.neg.default:
@@ -171,8 +171,8 @@ def find_turned(operation: Operation, makers: Mapping[int, Operation]) -> Operat
     last = makers.get(negated.args[0].number)
     if last is None or {last.function, first.function} != {aten.slice.Tensor} or last.kwargs or first.kwargs:
         return operation
-    (x, axis, half, *rest), whole = last.args, (0, last.args[2])
-    if rest != [LAST] or first.args != (x, axis, *whole) or type(half) is not int or not 0 < half < LAST:
+    x, axis, half, *end = last.args
+    if end != [LAST] or first.args != (x, axis, 0, half) or type(half) is not int or not 0 < half < LAST:
         return operation
     return operation._replace(function=turn_halves, args=(x, axis, half))
 
