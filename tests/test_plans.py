@@ -923,13 +923,13 @@ def test_a_closer_look_is_made_where_a_change_was_found_before_it(
     captures: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first explanation by a method looks closely, also where it is made again."""
-    model, closes, each = ready_on_card(), [], propagate.propagate_each
+    model, closes, passes = ready_on_card(), [], propagate.run_passes
 
-    def noting(*given: object, close: bool, **more: object) -> object:
+    def noting(run: object, demand: object, readers: object, close: bool, writer: object) -> object:
         closes.append(close)
-        return each(*given, close=close, **more)
+        return passes(run, demand, readers, close, writer)
 
-    monkeypatch.setattr(propagate, "propagate_each", noting)
+    monkeypatch.setattr(propagate, "run_passes", noting)
     change_attribute(model)
     for _ in range(2):
         hw.explain(model, ids(9), method="gi")

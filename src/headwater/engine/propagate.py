@@ -74,11 +74,7 @@ def propagate(run: Run, demand: Demand) -> Outcome:
     """
     close = run.noise is None and is_due(run, demand)
     kind = find_kind(run, demand) if can_be_planned(run, demand) else None
-    if close:
-        with forget_look_on_error(run, demand, close):  # of a model that has changed, it is due once more
-            look_now()
     if kind is None or kind.given_up:
-        look_now()
         (outcome,) = propagate_each(run, demand, [run.read], close=close)
         return outcome
     played = None if close else kind.play(run, partial(confirm_plan, run, demand))
@@ -89,7 +85,6 @@ def propagate(run: Run, demand: Demand) -> Outcome:
         outcome = fetching.wait()
         check_finite(run, demand, outcome)
         return outcome
-    look_now()
     (outcome,) = propagate_each(run, demand, [run.read], close=close, writer=kind.writer(run, close))
     return outcome
 
@@ -163,6 +158,7 @@ def propagate_each(
     if close is None:
         close = run.noise is None and is_due(run, demand)
     with forget_look_on_error(run, demand, close):
+        look_now()  # from here on the model itself runs, and may change
         yield from run_passes(run, demand, readers, close, writer)
 
 

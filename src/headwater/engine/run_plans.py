@@ -90,7 +90,6 @@ class KindOfRun:
         if plan is None:
             return None
         if not plan.trusted:
-            look_now()
             if plan.tried_now or not self.account.pay(CONFIRMING):
                 return None
             plan.tried_now = True
