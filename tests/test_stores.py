@@ -410,7 +410,7 @@ def walk(page: Any, home: str, folder: Path) -> None:
     page.wait_for_function("() => document.querySelectorAll('.rows-table tbody tr').length === 1")
 
     page.locator('[data-part="slices"]').click()
-    page.get_by_role("button", name=re.compile("^[1-9] rows: label negative, prediction negative")).wait_for()
+    page.get_by_role("button", name=re.compile("^[1-9] rows?: label negative, prediction negative")).wait_for()
     shot(page, "results-slices")
     assert serious(page) == []
 
@@ -451,7 +451,7 @@ def test_cells_of_the_matrix_filter_and_two_runs_stand_beside_each_other(home, w
     found = window(home, viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = found.page
     page.goto(f"{home}#tab=results&result=run&part=slices")
-    cell = page.get_by_role("button", name=re.compile("^[1-9] rows: label negative, prediction negative"))
+    cell = page.get_by_role("button", name=re.compile("^[1-9] rows?: label negative, prediction negative"))
     cell.wait_for()
     shot(page, f"results-slices-{width}-{scheme}")
     for row in page.locator(".slices-table tbody tr").all():
